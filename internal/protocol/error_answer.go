@@ -502,5 +502,72 @@ func offsetFetchErrors(req *kmsg.OffsetFetchRequest, code int16) kmsg.Response {
 
 // shareStateErrors answers the requests to the share coordinator (KIP-932).
 func shareStateErrors(req kmsg.Request, code int16) kmsg.Response {
+	switch req := req.(type) {
+	case *kmsg.InitializeShareGroupStateRequest:
+		resp := kmsg.NewPtrInitializeShareGroupStateResponse()
+		resp.Topics = each(req.Topics, func(t *kmsg.InitializeShareGroupStateRequestTopic) kmsg.InitializeShareGroupStateResponseTopic {
+			rt := kmsg.NewInitializeShareGroupStateResponseTopic()
+			rt.TopicID = t.TopicID
+			rt.Partitions = each(t.Partitions, func(p *kmsg.InitializeShareGroupStateRequestTopicPartition) kmsg.InitializeShareGroupStateResponseTopicPartition {
+				rp := kmsg.NewInitializeShareGroupStateResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, code
+				return rp
+			})
+			return rt
+		})
+		return resp
+	case *kmsg.ReadShareGroupStateRequest:
+		resp := kmsg.NewPtrReadShareGroupStateResponse()
+		resp.Topics = each(req.Topics, func(t *kmsg.ReadShareGroupStateRequestTopic) kmsg.ReadShareGroupStateResponseTopic {
+			rt := kmsg.NewReadShareGroupStateResponseTopic()
+			rt.TopicID = t.TopicID
+			rt.Partitions = each(t.Partitions, func(p *kmsg.ReadShareGroupStateRequestTopicPartition) kmsg.ReadShareGroupStateResponseTopicPartition {
+				rp := kmsg.NewReadShareGroupStateResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, code
+				return rp
+			})
+			return rt
+		})
+		return resp
+	case *kmsg.WriteShareGroupStateRequest:
+		resp := kmsg.NewPtrWriteShareGroupStateResponse()
+		resp.Topics = each(req.Topics, func(t *kmsg.WriteShareGroupStateRequestTopic) kmsg.WriteShareGroupStateResponseTopic {
+			rt := kmsg.NewWriteShareGroupStateResponseTopic()
+			rt.TopicID = t.TopicID
+			rt.Partitions = each(t.Partitions, func(p *kmsg.WriteShareGroupStateRequestTopicPartition) kmsg.WriteShareGroupStateResponseTopicPartition {
+				rp := kmsg.NewWriteShareGroupStateResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, code
+				return rp
+			})
+			return rt
+		})
+		return resp
+	case *kmsg.DeleteShareGroupStateRequest:
+		resp := kmsg.NewPtrDeleteShareGroupStateResponse()
+		resp.Topics = each(req.Topics, func(t *kmsg.DeleteShareGroupStateRequestTopic) kmsg.DeleteShareGroupStateResponseTopic {
+			rt := kmsg.NewDeleteShareGroupStateResponseTopic()
+			rt.TopicID = t.TopicID
+			rt.Partitions = each(t.Partitions, func(p *kmsg.DeleteShareGroupStateRequestTopicPartition) kmsg.DeleteShareGroupStateResponseTopicPartition {
+				rp := kmsg.NewDeleteShareGroupStateResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, code
+				return rp
+			})
+			return rt
+		})
+		return resp
+	case *kmsg.ReadShareGroupStateSummaryRequest:
+		resp := kmsg.NewPtrReadShareGroupStateSummaryResponse()
+		resp.Topics = each(req.Topics, func(t *kmsg.ReadShareGroupStateSummaryRequestTopic) kmsg.ReadShareGroupStateSummaryResponseTopic {
+			rt := kmsg.NewReadShareGroupStateSummaryResponseTopic()
+			rt.TopicID = t.TopicID
+			rt.Partitions = each(t.Partitions, func(p *kmsg.ReadShareGroupStateSummaryRequestTopicPartition) kmsg.ReadShareGroupStateSummaryResponseTopicPartition {
+				rp := kmsg.NewReadShareGroupStateSummaryResponseTopicPartition()
+				rp.Partition, rp.ErrorCode = p.Partition, code
+				return rp
+			})
+			return rt
+		})
+		return resp
+	}
 	return nil
 }

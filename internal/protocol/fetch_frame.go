@@ -138,6 +138,7 @@ func (f *FetchFrame) Len() int { return len(f.partitions) }
 // the other with records between them. They stay valid until Reset.
 func (f *FetchFrame) Encode() []FetchPart {
 	flexible := f.flexible()
+	f.cuts, f.parts = f.cuts[:0], f.parts[:0]
 	b := AppendResponseHeader(append(f.buf[:0], 0, 0, 0, 0), fetchKey, flexible, f.correlationID)
 	b = appendInt32(b, f.ThrottleMillis)
 	if f.version >= 7 {

@@ -49,9 +49,13 @@ var none = versions{0, -1}
 const (
 	// stringPointerCost is the string header that a *string points to.
 	stringPointerCost = 16
-	// unknownTagCost covers an entry of a kmsg.Tags map, its share of spare room,
-	// and of the map itself (measured: 40 to 130 an entry).
-	unknownTagCost = 144
+	// Unknown tagged fields land in a map of kmsg.Tags: its first entry makes room
+	// for eight (measured: 300), each counts for its share of the map's growth
+	// (measured: up to 166).
+	tagMapCost     = 320
+	unknownTagCost = 168
+	// knownTagCost is the reader that kmsg makes for a tagged field it knows.
+	knownTagCost = 32
 	// maxString is the longest string Kafka reads, in either encoding.
 	maxString = math.MaxInt16
 )
@@ -261,6 +265,7 @@ func (w *walker) array(f *field, version int16, flexible bool) {
 // tags walks over the tagged fields that end a struct: those of fields are
 // checked, others are passed over as KIP-482 asks for.
 func (w *walker) tags(fields []field, version int16) error {
+	unknown := false
 	for n := w.uvarint(); n > 0 && w.err == nil; n-- {
 		tag := w.uvarint()
 		b, err := w.span(int(w.uvarint()), false)
@@ -269,6 +274,10 @@ func (w *walker) tags(fields []field, version int16) error {
 		}
 		f := tagged(fields, tag)
 		if f == nil {
+			if !unknown {
+				w.cost += tagMapCost
+			}
+			unknown = true
 			w.cost += unknownTagCost
 			continue
 		}
@@ -284,7 +293,7 @@ func (w *walker) tags(fields []field, version int16) error {
 		if inner.err != nil {
 			w.fail(fmt.Errorf("%s: %w", f.name, inner.err))
 		}
-		w.cost += inner.cost
+		w.cost += knownTagCost + inner.cost
 	}
 	return w.err
 }
