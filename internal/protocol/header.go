@@ -45,8 +45,7 @@ func (e *UnsupportedError) Error() string {
 // that pointer: a connection that hands in its last one parses headers without
 // allocating.
 //
-// An *UnsupportedError comes with the header's four numbers or, short of those,
-// [ErrTruncated] with nothing. ApiVersions passes at every version, negative ones
+// With an *UnsupportedError h holds all but the client id, for the log. ApiVersions passes at every version, negative ones
 // included: ask [API.Supports], and answer [UnsupportedApiVersions] if it says no.
 func ParseRequestHeader(frame []byte, lastClientID *string) (h RequestHeader, body []byte, err error) {
 	const fixed = 8
