@@ -65,7 +65,7 @@ func (c *Config) DescribeBroker(d Describe) []Entry {
 	var out []Entry
 	for i := range brokerTable.keys {
 		k := &brokerTable.keys[i]
-		if d.wants(k.Name) && (!k.Internal || c.IsSet(k.Name)) {
+		if d.wants(k.Name) && (!k.Internal && k.Mode != DynamicOnly || c.IsSet(k.Name)) {
 			out = append(out, c.brokerEntry(&d, k.Name, k, c.settings[k.Name], true))
 		}
 	}
@@ -150,7 +150,7 @@ func (c *Config) staticOf(name string) (*string, bool) {
 func defaultOf(static *Config) func(string) (*string, bool) {
 	return func(name string) (*string, bool) {
 		k := brokerTable.find(name)
-		if k == nil {
+		if k == nil || k.Mode == DynamicOnly {
 			return nil, false
 		}
 		v := static.settings[name].value

@@ -40,9 +40,12 @@ const (
 	ReadOnly    Mode = iota // only in the file, the environment or by --set
 	PerBroker               // for one broker at a time
 	ClusterWide             // for one broker, or for all as the cluster default
+	DynamicOnly             // as ClusterWide, but never from the file, and not described until it is set
 )
 
-func (m Mode) String() string { return [...]string{"read-only", "per-broker", "cluster-wide"}[m] }
+func (m Mode) String() string {
+	return [...]string{"read-only", "per-broker", "cluster-wide", "dynamic only"}[m]
+}
 
 // State is what ottla makes of a key. Every key has one, so that nothing is silently ignored.
 type State int8

@@ -197,7 +197,7 @@ func (shareOffsetReset) check(k *Key, v value) error {
 	if ok && isoDuration.MatchString(d) && d[len(d)-1] != 'T' && len(d) > 1 {
 		return nil
 	}
-	return fmt.Errorf("Invalid value `%s` for configuration %s. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'", v.text, k.Name)
+	return fmt.Errorf("Invalid value `%s` for configuration %s. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.", v.text, k.Name)
 }
 
 func (shareOffsetReset) String() string { return "earliest, latest or by_duration:PnDTnHnMn.nS" }

@@ -93,6 +93,9 @@ func (k *Key) parse(text string) (value, error) {
 		return v, nil
 	}
 	bad := k.invalid(v.text, err.Error())
+	if k.Type == List {
+		bad.Value = "[" + strings.Join(v.list, ", ") + "]" // as Java prints a list
+	}
 	var item itemError
 	var whole wholeError
 	switch {
