@@ -1,0 +1,582 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ottla/internal/auth"
+	"ottla/internal/protocol"
+)
+
+const (
+	// maxSlots is how many requests of a connection may be unanswered.
+	maxSlots = 128
+
+	// Whatever a request is made of, decoding takes at most this many times its bytes
+	// (measured over kmsg's structs). Small requests are charged so, without looking.
+	decodeFactor = 24
+	smallBody    = 4 << 10
+
+	keySaslHandshake    = 17
+	keyApiVersions      = 18
+	keySaslAuthenticate = 36
+
+	illegalSaslState = 34
+)
+
+// A Conn is the server's end of a connection.
+//
+// Its reader (run) is the goroutine that reads frames and calls the handler. A
+// request that cannot be answered at once goes into the queue of slots, and a writer
+// runs for as long as that queue is not empty. So at any time one goroutine at
+// most writes: the writer if there is one, else the reader.
+type Conn struct {
+	server *Server
+	door   *door
+	nc     net.Conn
+	host   string
+	ctx    context.Context // ends when the connection is to end
+	cancel context.CancelFunc
+
+	// Of the reader alone.
+	frames    frameReader
+	clientID  *string         // of the last request
+	session   context.Context // ctx with the auth.Session, nil if that is to be made anew
+	software  software        // as the client named it
+	announced bool            // counted in ottla_connections_total
+
+	node       atomic.Bool  // see MarkNode
+	lastActive atomic.Int64 // UnixNano of the last request
+	wakeFunc   func()
+	wake       chan struct{} // one token: poll the head of the queue
+	popped     chan struct{} // one token: the queue has become shorter
+	writers    sync.WaitGroup
+
+	// Of whoever writes.
+	out   FrameConn
+	timer *time.Timer // for the writer's deadlines; made when first needed
+
+	mu struct {
+		sync.Mutex
+		queue      []*slot // in the order of requests
+		writing    bool    // a writer runs; true while queue is not empty
+		mutedUntil time.Time
+		why        error // the first reason to end
+	}
+}
+
+// software is what a client calls itself (KIP-511).
+type software struct{ name, version string }
+
+// A slot is the place of one request among the answers of its connection.
+type slot struct {
+	req      Request
+	frame    frame
+	decoded  claim    // memory of req.Body
+	response Response // nil with pending nil: there is no answer
+	pending  Pending  // nil once response is known
+
+	handling, handled, known time.Time
+	throttle                 time.Duration
+}
+
+var slots = sync.Pool{New: func() any { return new(slot) }}
+
+func newConn(s *Server, nc net.Conn, door *door, host string) *Conn {
+	c := &Conn{server: s, door: door, nc: nc, host: host, wake: make(chan struct{}, 1), popped: make(chan struct{}, 1)}
+	c.ctx, c.cancel = context.WithCancel(s.ctx)
+	c.frames.conn = nc
+	c.out.conn, c.out.stall = nc, s.options.Stall
+	c.wakeFunc = func() { signal(c.wake) }
+	c.lastActive.Store(time.Now().UnixNano())
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		setSocketBuffers(tcp, s.options)
+	}
+	return c
+}
+
+// setSocketBuffers applies what is configured. It is advice to the system: a refusal
+// changes nothing that anybody could act on, so errors are left.
+func setSocketBuffers(c *net.TCPConn, o Options) {
+	if o.SendBufferBytes > 0 {
+		_ = c.SetWriteBuffer(o.SendBufferBytes)
+	}
+	if o.ReceiveBufferBytes > 0 {
+		_ = c.SetReadBuffer(o.ReceiveBufferBytes)
+	}
+}
+
+// Listener returns the listener the connection came in by.
+func (c *Conn) Listener() Listener { return c.door.Listener }
+
+// Host returns the client's address, without port.
+func (c *Conn) Host() string { return c.host }
+
+// MarkNode says that the peer was found to be another node of this cluster (it may
+// do ClusterAction). From then on its requests draw from the nodes' part of the budget.
+func (c *Conn) MarkNode() { c.node.Store(true) }
+
+// Principal returns who the peer is: nobody in particular, as long as there is no
+// authentication.
+func (c *Conn) Principal() auth.Principal { return auth.Anonymous }
+
+// run is the reader.
+func (c *Conn) run() {
+	err := c.readRequests()
+	c.fail(err)
+	c.writers.Wait()
+	c.abandon()
+	c.mu.Lock()
+	why := c.mu.why
+	c.mu.Unlock()
+	c.server.ended(c, why)
+}
+
+// fail ends the connection; the first reason given is the one that is reported.
+func (c *Conn) fail(why error) {
+	c.mu.Lock()
+	first := c.mu.why == nil
+	if first {
+		c.mu.why = why
+	}
+	c.mu.Unlock()
+	if first {
+		c.cancel()
+		c.nc.Close() // the connection is given up: its error tells nothing more than why does
+	}
+}
+
+// abandon lets go of what was never answered.
+func (c *Conn) abandon() {
+	c.mu.Lock()
+	queue := c.mu.queue
+	c.mu.queue = nil
+	c.mu.Unlock()
+	for _, s := range queue {
+		s.abandon()
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+func (c *Conn) readRequests() error {
+	o := &c.server.options
+	wait := o.FirstFrame
+	for {
+		if err := c.waitUnmuted(); err != nil {
+			return err
+		}
+		size, err := c.frames.next(wait, o.Progress, o.MaxRequestBytes)
+		if err == errIdle && c.unanswered() > 0 {
+			continue // a long poll is not idle
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.readRequest(size); err != nil {
+			return err
+		}
+		wait = o.MaxIdle
+	}
+}
+
+// readRequest reads the frame of the given size and serves the request in it.
+func (c *Conn) readRequest(size int) error {
+	s := slots.Get().(*slot)
+	if err := c.frames.body(c.ctx, &s.frame, c.pool(), size, c.server.options.Progress); err != nil {
+		s.recycle()
+		return err
+	}
+	s.req.Received = time.Now()
+	c.lastActive.Store(s.req.Received.UnixNano())
+	queued, err := c.serve(s)
+	if !queued {
+		s.recycle()
+	}
+	return err
+}
+
+func (c *Conn) pool() *pool {
+	b := c.server.options.Budget
+	if c.door.Internal || c.node.Load() {
+		return &b.nodes
+	}
+	return &b.clients
+}
+
+// serve handles the request in s and answers it, unless it reports that s has gone into
+// the queue.
+func (c *Conn) serve(s *slot) (queued bool, err error) {
+	body, err := c.parseHeader(s)
+	if err != nil {
+		return false, err
+	}
+	if err := c.waitTurn(s.req.API); err != nil {
+		return false, err
+	}
+	if err := c.waitUnmuted(); err != nil {
+		return false, err
+	}
+	if err := c.handle(s, body); err != nil {
+		return false, err
+	}
+	if s.response == nil && s.pending == nil {
+		s.known = s.handled
+		c.observe(s, s.handled) // acks=0: nothing to send, nothing to wait for
+		return false, nil
+	}
+	if c.enqueue(s) {
+		return true, nil
+	}
+	return false, c.answerNow(s)
+}
+
+// parseHeader fills in the header and refuses what this listener does not serve.
+func (c *Conn) parseHeader(s *slot) (body []byte, err error) {
+	h, body, err := protocol.ParseRequestHeader(s.frame.bytes(), c.clientID)
+	if err != nil {
+		return nil, &refusal{reasonMalformed, err}
+	}
+	api, ok := protocol.Lookup(h.Key)
+	if !ok || h.Key != keyApiVersions && !api.Serves(c.door.Kind, h.Version) {
+		return nil, refuse("unserved_api", "%w on this listener", &protocol.UnsupportedError{Key: h.Key, Version: h.Version})
+	}
+	if h.ClientID != c.clientID {
+		c.clientID = h.ClientID
+		c.session = nil
+	}
+	s.req.Header, s.req.API, s.req.Conn, s.req.Wake, s.req.slot = h, api, c, c.wakeFunc, s
+	return body, nil
+}
+
+// handle decodes the request and has it answered, by the handler or, what no handler needs
+// to see, by itself.
+func (c *Conn) handle(s *slot, body []byte) error {
+	h := &s.req.Header
+	if !s.req.API.Supports(h.Version) { // ApiVersions only: see parseHeader
+		h.Version = 0 // of the answer, which the client can read in any case
+		s.handling = time.Now()
+		s.response, s.handled = protocol.UnsupportedApiVersions(), s.handling
+		return nil
+	}
+	if err := c.decode(s, body); err != nil {
+		return err
+	}
+	c.announce(s.req.Body)
+	s.handling = time.Now()
+	if h.Key == keySaslHandshake || h.Key == keySaslAuthenticate {
+		s.response = protocol.ErrorAnswer(s.req.Body, illegalSaslState) // no listener has SASL yet
+	} else {
+		s.response, s.pending = c.server.options.Handler.Handle(c.handlerContext(), &s.req)
+	}
+	s.handled = time.Now()
+	return nil
+}
+
+// decode makes the request's struct, within the budget.
+func (c *Conn) decode(s *slot, body []byte) error {
+	cost := int64(smallBody) // for the outermost struct
+	if len(body) <= smallBody {
+		cost = decodeFactor * int64(len(body))
+	} else if walked, err := protocol.Cost(s.req.Header, body); err != nil {
+		return &refusal{reasonMalformed, err}
+	} else {
+		cost += walked
+	}
+	p := c.pool()
+	if limit := max(p.capacity, int64(c.server.options.MaxRequestBytes)); cost > limit {
+		return refuse("decoded_too_large", "a %s of %d bytes would take %d in memory, more than queued.max.request.bytes allows (%d)",
+			s.req.API.Name, len(body), cost, limit)
+	}
+	err := s.decoded.take(c.ctx, p, cost)
+	s.decoded.settle()
+	if err != nil {
+		return err
+	}
+	s.req.Body, err = protocol.Decode(s.req.Header, body)
+	if err != nil {
+		return &refusal{reasonMalformed, err}
+	}
+	return nil
+}
+
+// announce notes what the client calls itself and counts the connection, once.
+func (c *Conn) announce(req kmsg.Request) {
+	if v, ok := req.(*kmsg.ApiVersionsRequest); ok && v.Version >= 3 {
+		c.software = software{v.ClientSoftwareName, v.ClientSoftwareVersion}
+		c.session = nil
+	}
+	if !c.announced {
+		c.announced = true
+		c.server.metrics.connected(c.door.Name, c.software.name)
+	}
+}
+
+// handlerContext returns ctx with the session of the connection.
+func (c *Conn) handlerContext() context.Context {
+	if c.session != nil {
+		return c.session
+	}
+	s := &auth.Session{Principal: c.Principal(), Listener: c.door.Name, Host: c.host,
+		SoftwareName: c.software.name, SoftwareVersion: c.software.version}
+	if c.clientID != nil {
+		s.ClientID = *c.clientID
+	}
+	c.session = auth.With(c.ctx, s)
+	return c.session
+}
+
+// throttle is Request.Throttle.
+func (c *Conn) throttle(s *slot, d time.Duration) {
+	s.throttle = max(s.throttle, d)
+	until := time.Now().Add(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if until.After(c.mu.mutedUntil) {
+		c.mu.mutedUntil = until
+	}
+}
+
+// waitUnmuted waits until no quota forbids to read on.
+func (c *Conn) waitUnmuted() error {
+	for {
+		c.mu.Lock()
+		until := c.mu.mutedUntil
+		c.mu.Unlock()
+		if until.IsZero() {
+			return nil
+		}
+		if !sleepUntil(c.ctx, until) {
+			return c.ctx.Err()
+		}
+		c.mu.Lock()
+		if c.mu.mutedUntil.Equal(until) {
+			c.mu.mutedUntil = time.Time{}
+		}
+		c.mu.Unlock()
+	}
+}
+
+// waitTurn waits until a request of the API may be handled.
+func (c *Conn) waitTurn(api *protocol.API) error {
+	for !c.hasTurn(api) {
+		select {
+		case <-c.popped:
+		case <-c.ctx.Done():
+			return c.ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (c *Conn) hasTurn(api *protocol.API) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	queue := c.mu.queue
+	// All of a queue longer than one are of one API, for none other was let in.
+	return len(queue) == 0 || api.Pipelined && len(queue) < maxSlots && queue[0].req.API == api
+}
+
+func (c *Conn) unanswered() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.mu.queue)
+}
+
+// enqueue puts s into the queue and sees that a writer runs. It declines if s can be
+// answered at once by the reader itself.
+func (c *Conn) enqueue(s *slot) bool {
+	c.mu.Lock()
+	if !c.mu.writing && s.pending == nil {
+		c.mu.Unlock()
+		return false
+	}
+	c.mu.queue = append(c.mu.queue, s)
+	start := !c.mu.writing
+	c.mu.writing = true
+	c.mu.Unlock()
+	if start {
+		c.writers.Add(1)
+		go c.write()
+	}
+	return true
+}
+
+// answerNow sends the answer of s, all earlier ones being sent.
+func (c *Conn) answerNow(s *slot) error {
+	s.known = s.handled
+	defer c.out.free()
+	if err := c.out.send(s); err != nil {
+		return err
+	}
+	c.observe(s, time.Now())
+	return nil
+}
+
+// write is the writer. It ends when the queue is empty or the connection fails.
+func (c *Conn) write() {
+	defer c.writers.Done()
+	if err := c.writeAnswers(); err != nil {
+		c.out.free()
+		c.fail(err)
+	}
+}
+
+// writeAnswers sends answers in the order of requests. Those that are known and small
+// are gathered and sent in one write.
+func (c *Conn) writeAnswers() error {
+	gathered := 0 // slots at the queue's head whose answers are in c.out
+	for {
+		s := c.slot(gathered)
+		now := time.Now()
+		if s != nil && s.poll(now) && c.out.gather(s) {
+			gathered++
+			continue
+		}
+		if gathered > 0 {
+			if err := c.out.flush(); err != nil {
+				return err
+			}
+			c.pop(gathered)
+			gathered = 0
+			continue
+		}
+		switch {
+		case s == nil:
+			c.out.free()
+			if c.retire() {
+				return nil
+			}
+		case s.pending != nil:
+			if err := c.waitWake(s.pending.Deadline(), now); err != nil {
+				return err
+			}
+		default:
+			if err := c.out.send(s); err != nil {
+				return err
+			}
+			c.pop(1)
+		}
+	}
+}
+
+// slot returns the i'th unanswered slot, or nil.
+func (c *Conn) slot(i int) *slot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i >= len(c.mu.queue) {
+		return nil
+	}
+	return c.mu.queue[i]
+}
+
+// retire ends the writer's duty if there is nothing left to write.
+func (c *Conn) retire() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.writing = len(c.mu.queue) > 0
+	return !c.mu.writing
+}
+
+// waitWake waits for a token in wake or for the deadline. A deadline that was over when the
+// answer was last asked for is not waited for again.
+func (c *Conn) waitWake(deadline, polled time.Time) error {
+	var due <-chan time.Time
+	if deadline.After(polled) {
+		d := time.Until(deadline)
+		if c.timer == nil {
+			c.timer = time.NewTimer(d)
+		} else {
+			c.timer.Reset(d)
+		}
+		defer c.timer.Stop()
+		due = c.timer.C
+	}
+	select {
+	case <-c.wake:
+		return nil
+	case <-due:
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// pop takes the first n slots, which are answered, out of the queue.
+func (c *Conn) pop(n int) {
+	now := time.Now()
+	for i := range n {
+		c.observe(c.slot(i), now)
+	}
+	var done [maxSlots]*slot
+	c.mu.Lock()
+	copy(done[:], c.mu.queue[:n])
+	c.mu.queue = slices.Delete(c.mu.queue, 0, n)
+	c.mu.Unlock()
+	signal(c.popped)
+	for _, s := range done[:n] {
+		s.recycle()
+	}
+}
+
+// observe reports an answered request.
+func (c *Conn) observe(s *slot, sent time.Time) {
+	p := Phases{
+		Queue:    s.handling.Sub(s.req.Received),
+		Local:    s.handled.Sub(s.handling),
+		Remote:   s.known.Sub(s.handled),
+		Throttle: s.throttle,
+		Send:     sent.Sub(s.known),
+	}
+	code := s.req.ErrorCode
+	if code == 0 && s.response != nil {
+		code = errorCodeOf(s.response)
+	}
+	c.server.metrics.answered(s.req.API, p, code)
+	if o := c.server.options.Observer; o != nil {
+		o.Answered(c, &s.req.Header, p, code)
+	}
+}
+
+// poll reports whether the answer is known. The writer calls it when all
+// earlier answers are.
+func (s *slot) poll(now time.Time) bool {
+	if s.pending == nil {
+		if s.known.IsZero() {
+			s.known = s.handled
+		}
+		return true
+	}
+	response, ok := s.pending.Poll(now)
+	if !ok {
+		return false
+	}
+	s.response, s.pending, s.known = response, nil, now
+	return true
+}
+
+// recycle releases what an answered request holds and keeps the slot for another.
+func (s *slot) recycle() {
+	s.frame.release()
+	s.decoded.release()
+	*s = slot{}
+	slots.Put(s)
+}
+
+// abandon lets go of a request that will not be answered.
+func (s *slot) abandon() {
+	if s.pending != nil {
+		s.pending.Cancel()
+	}
+	if w, ok := s.response.(FrameWriter); ok {
+		w.Abandon()
+	}
+	s.recycle()
+}
