@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -124,16 +125,26 @@ func (c *Client) send(ctx context.Context, call *call) (id int32, err error) {
 	buf := getBuffer(0)
 	defer putBuffer(buf)
 	buf.b = protocol.AppendRequest(buf.b, call.req, id, &c.options.ClientID)
-	deadline, _ := ctx.Deadline() // zero, that is never, if there is none
-	if err := c.nc.SetWriteDeadline(deadline); err != nil {
-		c.fail(err)
-		return 0, c.ended()
-	}
-	if _, err := c.nc.Write(buf.b); err != nil {
+	if err := c.write(ctx, buf.b); err != nil {
 		c.fail(err) // part of the frame may have left
 		return 0, c.ended()
 	}
 	return id, nil
+}
+
+// write writes a frame. If ctx ends while the peer does not take it, the connection is
+// ended: half a frame cannot be taken back.
+func (c *Client) write(ctx context.Context, frame []byte) error {
+	var over atomic.Bool // written or given up, whichever came first
+	stop := context.AfterFunc(ctx, func() {
+		if over.CompareAndSwap(false, true) {
+			c.fail(fmt.Errorf("a request was not taken in time: %w", ctx.Err()))
+		}
+	})
+	defer stop()
+	_, err := c.nc.Write(frame)
+	over.Store(true)
+	return err
 }
 
 // enter gives the call a correlation id.
