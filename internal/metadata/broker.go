@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"slices"
+	"strings"
 
 	"ottla/internal/protocol/records"
 	"ottla/internal/uuid"
@@ -16,8 +17,8 @@ type Broker struct {
 	Epoch       int64
 	Incarnation uuid.UUID // chosen by the process at its start
 	Endpoints   []Endpoint
-	Features    []FeatureRange
-	Rack        *string // nil if it has none
+	Features    []FeatureRange // by name
+	Rack        *string        // nil if it has none
 	// Fenced: it leads nothing and clients do not see it; every broker begins so.
 	Fenced bool
 	// InControlledShutdown: it keeps its replicas but is to lead nothing.
@@ -57,7 +58,7 @@ type Controller struct {
 	ID          int32
 	Incarnation uuid.UUID
 	Endpoints   []Endpoint
-	Features    []FeatureRange
+	Features    []FeatureRange // by name
 	// ZkMigrationReady is carried along for Apache's sake.
 	ZkMigrationReady bool
 }
@@ -87,6 +88,7 @@ func newBroker(r *records.RegisterBrokerRecord) *Broker {
 	for _, f := range r.Features {
 		b.Features = append(b.Features, FeatureRange{f.Name, f.MinSupportedVersion, f.MaxSupportedVersion})
 	}
+	sortFeatures(b.Features)
 	return b
 }
 
@@ -114,6 +116,7 @@ func newController(r *records.RegisterControllerRecord) *Controller {
 	for _, f := range r.Features {
 		c.Features = append(c.Features, FeatureRange{f.Name, f.MinSupportedVersion, f.MaxSupportedVersion})
 	}
+	sortFeatures(c.Features)
 	return c
 }
 
@@ -127,4 +130,9 @@ func (c *Controller) record() *records.RegisterControllerRecord {
 		r.Features = append(r.Features, records.ControllerFeature{Name: f.Name, MinSupportedVersion: f.Min, MaxSupportedVersion: f.Max})
 	}
 	return r
+}
+
+// sortFeatures gives an order to what records hold in none.
+func sortFeatures(f []FeatureRange) {
+	slices.SortFunc(f, func(a, b FeatureRange) int { return strings.Compare(a.Name, b.Name) })
 }
