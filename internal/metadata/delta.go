@@ -61,7 +61,8 @@ func (d *Delta) Apply(offset int64, epoch int32) *Image {
 }
 
 // Replay adds what a record changes. An error says that the record does not fit the image: the log
-// is not what a correct controller can have written, and the delta must not be applied.
+// is not what a correct controller can have written, and the delta must not be applied. The record's slices become
+// the image's: the caller must not change them afterwards.
 // Begin-, End- and AbortTransactionRecord are [Loader]'s to deal with and change nothing here.
 func (d *Delta) Replay(m records.Message) error {
 	if err := d.replay(m); err != nil {

@@ -116,7 +116,8 @@ func (l *Loader) InTransaction() bool { return l.open }
 
 // Snapshot replaces the image by one that a snapshot holds and returns what differs. The snapshot
 // covers the log up to the offset last, written in the leader epoch epoch at timestamp. values
-// calls yield with each of its framed records and returns yield's error.
+// calls yield with each of its framed records and returns yield's error. Topics are compared with those of the image
+// before; of all else, which is little, the delta reports everything that either image has.
 func (l *Loader) Snapshot(last int64, epoch int32, timestamp int64, values func(yield func(value []byte) error) error) (*Delta, error) {
 	d := NewDelta(Empty)
 	d.next.KRaftVersion = l.image.KRaftVersion
