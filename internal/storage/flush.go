@@ -1,0 +1,224 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"ottla/internal/vfs"
+)
+
+// Flush makes everything below upTo durable; what is behind it may become durable as well. It returns at once if
+// nothing is missing. A failed fsync is not tried again: the directory has failed. Flush may run beside appends and
+// reads.
+func (l *Log) Flush(upTo int64) error {
+	l.flushing <- struct{}{}
+	defer func() { <-l.flushing }()
+	l.attended.Store(false)
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	if err := l.health.err(); err != nil {
+		return err
+	}
+	if err := l.rebuildMarked(); err != nil {
+		return err
+	}
+	if upTo <= l.recoveryPoint.Load() {
+		return nil
+	}
+	return l.flushAll()
+}
+
+// flushAll syncs what is not on the disk yet. The flush slot is held.
+func (l *Log) flushAll() error {
+	end := l.End()
+	if err := l.sync(false); err != nil {
+		return l.health.fail(err)
+	}
+	l.lastFlush.Store(time.Now().UnixMilli())
+	if end.Offset <= l.recoveryPoint.Load() {
+		return nil
+	}
+	l.recoveryPoint.Store(end.Offset)
+	l.mu.Lock()
+	wake := l.mu.onDurable
+	l.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+	return nil
+}
+
+// sync brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
+// files' names, the data, the time index, the offset index. With all, the unwritten tail of the active indexes goes too.
+func (l *Log) sync(all bool) error {
+	if l.dirChanged.Swap(false) {
+		if err := l.fs.SyncDir(l.path); err != nil {
+			return fmt.Errorf("sync %s: %w", l.path, err)
+		}
+	}
+	for _, s := range *l.segments.Load() {
+		if err := s.flush(all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return l.writeSnapshots()
+}
+
+func (s *segment) flush(all bool) error {
+	size := s.size.Load()
+	sealed := s.sealed.Load()
+	if s.flushed.Load() < size {
+		h, err := s.acquire()
+		if err != nil {
+			return err
+		}
+		err = h.log.Sync()
+		h.release()
+		if err != nil {
+			return fmt.Errorf("sync segment: %w", err)
+		}
+		if err := s.syncAborted(); err != nil {
+			return err
+		}
+		s.flushed.Store(size)
+	}
+	all = all || sealed
+	if !s.times.due(all) && !s.offsets.due(all) && (s.indexed.Load() || !all) {
+		return nil
+	}
+	if err := s.persist(s.times, all); err != nil {
+		return err
+	}
+	if err := s.persist(s.offsets, all); err != nil {
+		return err
+	}
+	s.indexed.Store(true)
+	return nil
+}
+
+func (s *segment) syncAborted() error {
+	if t := s.txns.Load(); t == nil || len(*t) == 0 {
+		return nil
+	}
+	f, err := s.fs.OpenReadWrite(s.stem + txnIndexSuffix)
+	if err != nil {
+		return fmt.Errorf("open transaction index: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("sync transaction index: %w", err)
+	}
+	return nil
+}
+
+// persist writes the index's tail to its file, which is made if need be. The new name is not synced: an index that a crash
+// takes is built again.
+func (s *segment) persist(x *index, all bool) error {
+	if s.deleted.Load() {
+		return nil
+	}
+	f, err := s.fs.OpenReadWrite(s.stem + x.layout.suffix)
+	if err != nil {
+		return fmt.Errorf("open index: %w", err)
+	}
+	return errors.Join(x.persist(f, all), f.Close())
+}
+
+// writeSnapshots writes the producer snapshots that are waiting.
+func (l *Log) writeSnapshots() error {
+	l.mu.Lock()
+	pending := l.mu.snapshots
+	l.mu.snapshots = nil
+	l.mu.Unlock()
+	for _, p := range pending {
+		if err := vfs.WriteFileAtomic(l.fs, l.snapshotPath(p.offset), p.data); err != nil {
+			return fmt.Errorf("write producer snapshot: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *Log) snapshotPath(offset int64) string {
+	return filepath.Join(l.path, fmt.Sprintf("%020d%s", offset, snapshotSuffix))
+}
+
+// startWriteback asks the kernel to write out what was appended to the active segment.
+func (l *Log) startWriteback() error {
+	s := l.active()
+	h, err := s.acquire()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return l.health.fail(err)
+	}
+	defer h.release()
+	size, from := s.size.Load(), s.writtenBack.Swap(s.size.Load())
+	if size <= from {
+		return nil
+	}
+	if err := h.log.StartWriteback(from, size-from); err != nil {
+		return l.health.fail(fmt.Errorf("write back %s: %w", l.tp, err))
+	}
+	return nil
+}
+
+// rebuildMarked builds the indexes anew of the segments where a lookup was misled. The flush slot is held.
+func (l *Log) rebuildMarked() error {
+	for _, s := range *l.segments.Load() {
+		if !s.rebuild.Load() {
+			continue
+		}
+		l.logger.Warn("index does not match its segment, building it anew", "segment", s.path())
+		if err := l.rebuildIndexes(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) rebuildIndexes(s *segment) error {
+	l.appending <- struct{}{}
+	defer l.unlock()
+	h, err := s.acquire()
+	if err != nil {
+		return err
+	}
+	defer h.release()
+	err = s.reindex(h, l.Config().IndexInterval, s.size.Load())
+	s.rebuild.Store(false)
+	var c *CorruptError
+	if errors.As(err, &c) { // readers meet it, too; the index covers what is before
+		l.logger.Error("segment is damaged", "segment", s.path(), "position", c.Pos, "reason", c.Reason)
+		return nil
+	}
+	return err
+}
+
+// reindex builds both indexes from the batch headers below size. A damaged header ends it with a *CorruptError; the
+// indexes cover what is before.
+func (s *segment) reindex(h *handle, interval, size int64) error {
+	s.offsets.replace(nil)
+	s.times.replace(nil)
+	s.maxTimestamp.Store(-1)
+	s.firstTimestamp, s.sinceIndexEntry = -1, 0
+	w := walk(h.log, 0, size)
+	defer w.close()
+	for {
+		header, pos, err := w.next()
+		if err != nil {
+			if s.sealed.Load() {
+				s.noteTime()
+			}
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+		s.note(&header, pos, interval)
+	}
+}

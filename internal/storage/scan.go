@@ -1,0 +1,173 @@
+package storage
+
+import (
+	"bytes"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"ottla/internal/record"
+	"ottla/internal/vfs"
+)
+
+// scanChunk is how much recovery reads at once.
+const scanChunk = 1 << 20
+
+// tornRun and pageSize tell a write that never reached the disk from rotten bytes: a page that was lost reads as zeros
+// up to its end, and so many zeros in a row just there hardly come from anything else.
+const (
+	pageSize = 4096
+	tornRun  = 64
+)
+
+// A scanner reads a log file front to back and checks every batch. It uses one buffer, however long a batch claims to be.
+type scanner struct {
+	f   vfs.File
+	end int64 // size of the file
+	buf []byte
+	off int64 // position of buf[0]
+	n   int   // bytes in buf
+}
+
+func newScanner(f vfs.File, size int64) *scanner {
+	return &scanner{f: f, end: size, buf: make([]byte, min(scanChunk, max(size, record.HeaderSize)))}
+}
+
+// bytes returns up to n bytes at pos, fewer only at the end of the file or of the buffer's room.
+func (r *scanner) bytes(pos int64, n int) ([]byte, error) {
+	n = int(min(int64(n), int64(len(r.buf)), r.end-pos))
+	if pos < r.off || pos+int64(n) > r.off+int64(r.n) {
+		r.off, r.n = pos, int(min(int64(len(r.buf)), r.end-pos))
+		if _, err := r.f.ReadAt(r.buf[:r.n], pos); err != nil && err != io.EOF {
+			r.n = 0
+			return nil, fmt.Errorf("read %s at %d: %w", r.f.Name(), pos, err)
+		}
+	}
+	return r.buf[pos-r.off:][:n], nil
+}
+
+// batch reads the header at pos and checks the whole batch, which must not begin before offset next. bad says why it
+// is none; err is an error of reading.
+func (r *scanner) batch(pos, next int64) (h record.Header, bad string, err error) {
+	b, err := r.bytes(pos, record.HeaderSize)
+	if err != nil {
+		return h, "", err
+	}
+	if h, err = record.ParseHeader(b); err != nil {
+		return h, err.Error(), nil
+	}
+	switch {
+	case int64(h.Size()) > r.end-pos:
+		return h, fmt.Sprintf("batch of %d bytes is cut off after %d", h.Size(), r.end-pos), nil
+	case h.BaseOffset < next:
+		return h, fmt.Sprintf("batch at offset %d where %d or more is due", h.BaseOffset, next), nil
+	case h.LastOffsetDelta < 0:
+		return h, fmt.Sprintf("batch has last offset delta %d", h.LastOffsetDelta), nil
+	}
+	crc, err := r.crc(pos, int64(h.Size()))
+	if err != nil {
+		return h, "", err
+	}
+	if crc != h.CRC {
+		return h, fmt.Sprintf("batch CRC is %08x but its bytes give %08x", h.CRC, crc), nil
+	}
+	return h, "", nil
+}
+
+// crcStart is where the part of a batch begins that its CRC covers: the attributes.
+const crcStart = 21
+
+func (r *scanner) crc(pos, size int64) (crc uint32, err error) {
+	for at := pos + crcStart; at < pos+size; {
+		b, err := r.bytes(at, int(min(pos+size-at, scanChunk)))
+		if err != nil {
+			return 0, err
+		}
+		crc = crc32.Update(crc, castagnoli, b)
+		at += int64(len(b))
+	}
+	return crc, nil
+}
+
+// marker reads the transaction marker of the control batch at pos.
+func (r *scanner) marker(pos int64, h *record.Header) (admission, error) {
+	if !h.Attributes.Control() || !h.HasProducer() {
+		return admission{}, nil
+	}
+	return readMarkerAt(r.f, pos, h)
+}
+
+func readMarkerAt(f vfs.File, pos int64, h *record.Header) (admission, error) {
+	b := make([]byte, h.Size())
+	if _, err := f.ReadAt(b, pos); err != nil {
+		return admission{}, fmt.Errorf("read %s at %d: %w", f.Name(), pos, err)
+	}
+	return readMarker(b, h)
+}
+
+// magicPos is where a batch's magic byte stands.
+const magicPos = 16
+
+// resync looks behind damage for the next position where a sound batch begins, at offset next or later; -1 if there
+// is none.
+func (r *scanner) resync(pos, next int64) (int64, error) {
+	for pos+record.HeaderSize <= r.end {
+		b, err := r.bytes(pos+magicPos, scanChunk)
+		if err != nil {
+			return -1, err
+		}
+		i := bytes.IndexByte(b, byte(record.Magic))
+		if i < 0 {
+			pos += int64(len(b))
+			continue
+		}
+		pos += int64(i)
+		_, bad, err := r.batch(pos, next)
+		if err != nil {
+			return -1, err
+		}
+		if bad == "" {
+			return pos, nil
+		}
+		pos++
+	}
+	return -1, nil
+}
+
+// lostWrite reports whether the bytes [from, to) look like something that was never written: zeros up to the end of a
+// page.
+func (r *scanner) lostWrite(from, to int64) (bool, error) {
+	run := 0
+	for pos := from; pos < to; {
+		b, err := r.bytes(pos, int(min(to-pos, scanChunk)))
+		if err != nil {
+			return false, err
+		}
+		for _, c := range b {
+			if run++; c != 0 {
+				run = 0
+			}
+			if pos++; pos%pageSize == 0 && run >= tornRun {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// zeros reports whether [from, to) holds nothing but zeros.
+func (r *scanner) zeros(from, to int64) (bool, error) {
+	for pos := from; pos < to; {
+		b, err := r.bytes(pos, int(min(to-pos, scanChunk)))
+		if err != nil {
+			return false, err
+		}
+		for _, c := range b {
+			if c != 0 {
+				return false, nil
+			}
+		}
+		pos += int64(len(b))
+	}
+	return true, nil
+}
