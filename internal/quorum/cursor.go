@@ -1,11 +1,117 @@
 package quorum
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ottla/internal/record"
+	"ottla/internal/storage"
+)
 
 // A Cursor reads committed events in order, at its reader's own pace: it holds no event back and
 // costs nothing while nobody calls Next. One goroutine at a time may use it.
-type Cursor struct{}
+type Cursor struct {
+	log  *metaLog
+	next int64 // offset of the next event
+	// begun: the first event was chosen, which is the newest snapshot if there is one.
+	begun bool
+	// told is the last LeaderChange that was yielded.
+	told leadership
+	// ahead are the batches from next on that were read together with the one before.
+	ahead []byte
+}
+
+func newCursor(log *metaLog) *Cursor { return &Cursor{log: log, told: nobody} }
+
+// Offset returns the offset at which the next event begins: everything below it was yielded.
+func (c *Cursor) Offset() int64 { return c.next }
 
 // Next returns the next event, waiting for it until ctx ends. It returns ErrClosed after the
 // quorum was closed, and an error that says which file is damaged when the log cannot be read.
-func (c *Cursor) Next(ctx context.Context) (Event, error) { return nil, ErrClosed }
+func (c *Cursor) Next(ctx context.Context) (Event, error) {
+	for {
+		v := c.log.view()
+		if v.err != nil {
+			return nil, v.err
+		}
+		event, err := c.take(&v)
+		if event != nil || err != nil {
+			return event, err
+		}
+		if err := v.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// take returns the next event of a view, or nil if the reader has seen all of it.
+func (c *Cursor) take(v *view) (Event, error) {
+	if event := c.leaderChange(v); event != nil {
+		return event, nil
+	}
+	if snapshot, ok := v.newestSnapshot(); ok && (!c.begun || c.next < c.log.log.StartOffset() && c.next < snapshot.EndOffset) {
+		return c.snapshot(snapshot)
+	}
+	c.begun = true
+	if c.next >= v.end.Offset {
+		return nil, nil
+	}
+	return c.batch(v)
+}
+
+// leaderChange returns the leadership of v once everything before it was read.
+func (c *Cursor) leaderChange(v *view) Event {
+	l := v.leader
+	if l.id == c.told.id && l.epoch == c.told.epoch || c.next <= l.offset {
+		return nil
+	}
+	if !c.begun && v.end.Offset > 0 { // the log, or a snapshot, comes first
+		return nil
+	}
+	c.told = l
+	return LeaderChange{ID: l.id, Epoch: l.epoch, Voters: v.voters}
+}
+
+func (c *Cursor) snapshot(id SnapshotID) (Event, error) {
+	s, err := openSnapshot(c.log.fs, c.log.dir, id)
+	if err != nil {
+		return nil, err
+	}
+	c.begun, c.ahead, c.next = true, nil, id.EndOffset
+	return s, nil
+}
+
+func (c *Cursor) batch(v *view) (Event, error) {
+	if len(c.ahead) == 0 {
+		b, err := c.log.batches(c.next, v.end, scanBytes)
+		if gone := new(storage.OffsetOutOfRangeError); errors.As(err, &gone) && c.next < c.log.log.StartOffset() {
+			return nil, nil // deleted meanwhile: the view that follows has the snapshot that covers it
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.ahead = b
+	}
+	h, err := record.ParseHeader(c.ahead)
+	if err != nil {
+		return nil, err
+	}
+	if h.BaseOffset != c.next {
+		return nil, fmt.Errorf("%s has a batch at offset %d where %d was to follow: the log is damaged; "+
+			"restore it from another controller or a backup", c.log.dir, h.BaseOffset, c.next)
+	}
+	batch := c.ahead[:h.Size()]
+	if err := record.CheckCRC(batch); err != nil {
+		return nil, fmt.Errorf("%s at offset %d: %w", c.log.dir, c.next, err)
+	}
+	event := Batch{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset(), Epoch: h.LeaderEpoch,
+		Timestamp: h.MaxTimestamp, Bytes: len(batch)}
+	if !h.Attributes.Control() {
+		if event.Values, err = values(batch); err != nil {
+			return nil, fmt.Errorf("%s at offset %d: %w", c.log.dir, c.next, err)
+		}
+	}
+	c.ahead, c.next = c.ahead[len(batch):], h.LastOffset()+1
+	return event, nil
+}
