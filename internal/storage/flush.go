@@ -62,14 +62,14 @@ func (l *Log) sync(all bool) error {
 		}
 	}
 	for _, s := range *l.segments.Load() {
-		if err := s.flush(all); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.flush(all, l.health.metrics); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return l.writeSnapshots()
 }
 
-func (s *segment) flush(all bool) error {
+func (s *segment) flush(all bool, m *metrics) error {
 	size := s.size.Load()
 	sealed := s.sealed.Load()
 	if s.flushed.Load() < size {
@@ -77,7 +77,9 @@ func (s *segment) flush(all bool) error {
 		if err != nil {
 			return err
 		}
+		begun := time.Now()
 		err = h.log.Sync()
+		m.synced(begun)
 		h.release()
 		if err != nil {
 			return fmt.Errorf("sync segment: %w", err)

@@ -63,6 +63,7 @@ type health struct {
 	path      string
 	failed    atomic.Pointer[DirFailedError]
 	onFailure func(error)
+	metrics   *metrics // nil without a Dir
 }
 
 // fail marks the directory as failed for good and tells its owner, once.
@@ -115,6 +116,7 @@ type Log struct {
 	dirChanged    atomic.Bool  // a file was made since the directory was last synced
 	step          atomic.Int64 // of writebackStep that the end lies in
 	attended      atomic.Bool  // attend was called and Flush has not begun since
+	wantFlush     atomic.Bool  // the flusher found it due
 	lastFlush     atomic.Int64 // ms
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
 	damage        []Damage

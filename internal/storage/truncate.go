@@ -220,10 +220,28 @@ func (l *Log) Close() error {
 	if err == nil {
 		err = l.closeClean()
 	}
+	l.dropAll()
+	return err
+}
+
+// abandon closes the log without writing anything more, as if the process had ended here.
+func (l *Log) abandon() {
+	l.flushing <- struct{}{}
+	defer func() { <-l.flushing }()
+	l.appending <- struct{}{}
+	defer l.unlock()
+	if l.closed.Swap(true) {
+		return
+	}
+	l.dropAll()
+}
+
+// dropAll closes the files for good; who pinned a slice keeps it.
+func (l *Log) dropAll() {
 	for _, s := range *l.segments.Load() {
+		s.deleted.Store(true)
 		s.drop()
 	}
-	return err
 }
 
 func (l *Log) closeClean() error {
