@@ -5,8 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -44,6 +46,7 @@ func TestBadInput(t *testing.T) {
 		Properties: map[string]string{
 			"ottla.produce.max.decompressed.bytes": strconv.Itoa(256 << 20),
 			"auto.create.topics.enable":            "false",
+			"ottla.console.listener":               "127.0.0.1:0",
 		},
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
@@ -89,6 +92,39 @@ func TestBadInput(t *testing.T) {
 			log.await(t, hint)
 		})
 	}
+	for reason, frame := range map[string][]byte{
+		"bad_size": size(-1), "too_large": size(100<<20 + 1), "http": foreignGreetings["HTTP on a Kafka port"],
+		"tls": foreignGreetings["TLS on a plaintext port"], "ssh": foreignGreetings["SSH on a Kafka port"],
+	} {
+		t.Run("counted as "+reason, func(t *testing.T) {
+			t.Parallel()
+			if got := dial(t, g.addr).raw(frame); got != closed {
+				t.Errorf("got %q, want %q", got, closed)
+			}
+			series := fmt.Sprintf(`ottla_connections_closed_total{listener="PLAINTEXT",reason=%q}`, reason)
+			await(t, "counted", func() string {
+				if strings.Contains(metrics(t, g.broker), series) {
+					return "counted"
+				}
+				return "not counted"
+			})
+		})
+	}
+}
+
+// metrics is what the broker's /metrics says.
+func metrics(t *testing.T, b *ottla.Broker) string {
+	t.Helper()
+	resp, err := http.Get(b.ConsoleURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // lines is a log that a test can wait for.
