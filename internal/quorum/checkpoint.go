@@ -3,7 +3,6 @@ package quorum
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -213,38 +212,11 @@ func eachCheckpointBatch(fsys vfs.FS, path string, visit func(record.Header, []b
 		return err
 	}
 	defer file.Close()
-	size, err := file.Size()
-	if err != nil {
-		return err
+	end, reason, err := walkFile(file, visit)
+	if err == nil && reason != nil {
+		err = fmt.Errorf("snapshot %s is damaged at byte %d: %w", path, end, reason)
 	}
-	var head [record.HeaderSize]byte
-	for pos := int64(0); pos < size; {
-		if size-pos < record.HeaderSize {
-			return fmt.Errorf("snapshot %s is cut off at byte %d", path, pos)
-		}
-		if _, err := file.ReadAt(head[:], pos); err != nil {
-			return err
-		}
-		h, err := record.ParseHeader(head[:])
-		if err != nil {
-			return fmt.Errorf("snapshot %s at byte %d: %w", path, pos, err)
-		}
-		if int64(h.Size()) > size-pos {
-			return fmt.Errorf("snapshot %s is cut off at byte %d", path, pos)
-		}
-		batch := make([]byte, h.Size())
-		if _, err := file.ReadAt(batch, pos); err != nil {
-			return err
-		}
-		if err := record.CheckCRC(batch); err != nil {
-			return fmt.Errorf("snapshot %s at byte %d: %w", path, pos, err)
-		}
-		if err := visit(h, batch); err != nil {
-			return err
-		}
-		pos += int64(len(batch))
-	}
-	return nil
+	return err
 }
 
 // errPosition says that a piece of a checkpoint was asked for that begins behind its end.
@@ -268,7 +240,7 @@ func readSnapshot(fsys vfs.FS, dir string, id SnapshotID, position int64, maxByt
 		return nil, size, errPosition
 	}
 	b := make([]byte, min(int64(maxBytes), size-position))
-	if n, err := file.ReadAt(b, position); err != nil && !(errors.Is(err, io.EOF) && n == len(b)) {
+	if err := readFull(file, b, position); err != nil {
 		return nil, size, err
 	}
 	return b, size, nil

@@ -134,7 +134,7 @@ func TestEntryRoundTrip(t *testing.T) {
 		{Index: proto.Uint64(1 << 40), Term: proto.Uint64(7), Type: pb.EntryNormal.Enum(), Data: []byte("data")},
 		{Index: proto.Uint64(3), Term: proto.Uint64(2), Type: pb.EntryConfChangeV2.Enum(), Data: []byte{}},
 	} {
-		batch := appendEntry(nil, e)
+		batch := appendEntry(nil, e, 1)
 		h, err := record.ParseHeader(batch)
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func FuzzMessage(f *testing.F) {
 func FuzzEntry(f *testing.F) {
 	f.Add(appendBatch(nil, 1, [][]byte{{1, 0, 4}, registration(f, 4, -1)}))
 	f.Add(appendLeaderChange(nil, 1, 1, []member{{1, uuid.UUID{1}}}, []Replica{{NodeID: 1}}))
-	f.Add(appendEntry(nil, &pb.Entry{Index: proto.Uint64(1), Term: proto.Uint64(1), Type: pb.EntryNormal.Enum(), Data: []byte("x")}))
+	f.Add(appendEntry(nil, &pb.Entry{Index: proto.Uint64(1), Term: proto.Uint64(1), Type: pb.EntryNormal.Enum(), Data: []byte("x")}, 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= record.HeaderSize { // let the CRC be right, or nothing behind it is tried
 			b = bytes.Clone(b)

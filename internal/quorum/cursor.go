@@ -97,13 +97,9 @@ func (c *Cursor) batch(v *view) (Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.BaseOffset != c.next {
-		return nil, fmt.Errorf("%s has a batch at offset %d where %d was to follow: the log is damaged; "+
-			"restore it from another controller or a backup", c.log.dir, h.BaseOffset, c.next)
-	}
 	batch := c.ahead[:h.Size()]
-	if err := record.CheckCRC(batch); err != nil {
-		return nil, fmt.Errorf("%s at offset %d: %w", c.log.dir, c.next, err)
+	if err := c.log.check(&h, batch, c.next); err != nil {
+		return nil, err
 	}
 	event := Batch{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset(), Epoch: h.LeaderEpoch,
 		Timestamp: h.MaxTimestamp, Bytes: len(batch)}

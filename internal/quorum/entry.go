@@ -12,7 +12,8 @@ import (
 
 // A raft entry that says something holds one record batch of the metadata log, as its leader built it, with base
 // offset and leader epoch 0: where it will stand is only known when it is committed. Raft's log holds the entry, in
-// turn, as the single record of a batch: the key is one byte, the entry's type, the value its data.
+// turn, as the single record of a batch: the key is one byte, the entry's type, the value its data. The record's timestamp
+// is the index of the first entry that was written with it, before the same fsync: see [openRaftLog].
 
 // maxBatchBytes is the largest batch that is proposed. A fetching broker takes any single batch whole;
 // Kafka's own controllers stay below 8 MiB (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).
@@ -23,10 +24,10 @@ const entryOverhead = 32
 
 func entrySize(e *pb.Entry) uint64 { return uint64(len(e.GetData())) + entryOverhead }
 
-// appendEntry appends the batch that holds e in raft's log.
-func appendEntry(dst []byte, e *pb.Entry) []byte {
+// appendEntry appends the batch that holds e in raft's log. first is the index of the first entry written with it.
+func appendEntry(dst []byte, e *pb.Entry, first uint64) []byte {
 	b := record.NewBuilder(dst, record.BatchOptions{BaseOffset: int64(e.GetIndex()), LeaderEpoch: int32(e.GetTerm())})
-	b.Append(record.Record{Key: []byte{byte(e.GetType())}, Value: e.GetData()})
+	b.Append(record.Record{Timestamp: int64(first), Key: []byte{byte(e.GetType())}, Value: e.GetData()})
 	return b.Bytes()
 }
 

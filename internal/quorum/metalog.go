@@ -158,12 +158,8 @@ func (m *metaLog) scan(from int64, upTo storage.Position, visit func(record.Head
 			return err
 		}
 		err = eachBatch(b, func(h record.Header, batch []byte) error {
-			if h.BaseOffset != from {
-				return fmt.Errorf("%s has a batch at offset %d where %d was to follow: the log is damaged; "+
-					"restore it from another controller or a backup", m.dir, h.BaseOffset, from)
-			}
-			if err := record.CheckCRC(batch); err != nil {
-				return fmt.Errorf("%s at offset %d: %w", m.dir, from, err)
+			if err := m.check(&h, batch, from); err != nil {
+				return err
 			}
 			from = h.LastOffset() + 1
 			return visit(h, batch)
@@ -171,6 +167,28 @@ func (m *metaLog) scan(from int64, upTo storage.Position, visit func(record.Head
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// A damageError says that the metadata log cannot be read at an offset.
+type damageError struct {
+	dir    string
+	offset int64
+	reason string
+}
+
+func (e *damageError) Error() string {
+	return fmt.Sprintf("%s is damaged at offset %d: %s; restore it from another controller or a backup", e.dir, e.offset, e.reason)
+}
+
+// check returns a *damageError if the batch is not sound or not the one at offset.
+func (m *metaLog) check(h *record.Header, batch []byte, offset int64) error {
+	if h.BaseOffset != offset {
+		return &damageError{m.dir, offset, fmt.Sprintf("the next batch is that at offset %d", h.BaseOffset)}
+	}
+	if err := record.CheckCRC(batch); err != nil {
+		return &damageError{m.dir, offset, err.Error()}
 	}
 	return nil
 }

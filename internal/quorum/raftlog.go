@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -32,6 +33,10 @@ type termStart struct{ index, term uint64 }
 
 // openRaftLog reads the entries behind state's base. It returns an error if there are fewer than were
 // committed, for those this voter had promised to keep.
+//
+// A power failure can leave a hole in the entries that were being written, the later ones whole. They were not confirmed
+// to anyone, and are cut off. Any other hole was not there when the entries behind it were written: the disk lost
+// what it had confirmed. Hence each entry says with which it was written.
 func openRaftLog(log *storage.Log, state *raftState) (*raftLog, error) {
 	r := &raftLog{log: log, state: state}
 	r.forget()
@@ -43,6 +48,9 @@ func openRaftLog(log *storage.Log, state *raftState) (*raftLog, error) {
 	}
 	for r.last+1 < uint64(log.End().Offset) {
 		entries, err := r.load(r.last+1, scanBytes)
+		if hole := new(holeError); errors.As(err, &hole) && hole.group <= r.last+1 {
+			err = log.TruncateTo(int64(r.last) + 1)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -53,6 +61,15 @@ func openRaftLog(log *storage.Log, state *raftState) (*raftLog, error) {
 			"restore the directory, or empty it to join as a new voter", r.last, state.commit)
 	}
 	return r, nil
+}
+
+// A holeError says that entry want is missing, although entry got, the first behind the hole, is: it was written together with
+// those from group on.
+type holeError struct{ want, got, group uint64 }
+
+func (e *holeError) Error() string {
+	return fmt.Sprintf("raft's log has entry %d where %d was to follow: the disk lost what it had confirmed; "+
+		"restore the directory, or empty it to join as a new voter", e.got, e.want)
 }
 
 // restart empties the log, to go on behind the base.
@@ -81,7 +98,7 @@ func (r *raftLog) append(entries []*pb.Entry) error {
 	}
 	var batches []byte
 	for _, e := range entries {
-		batches = appendEntry(batches, e)
+		batches = appendEntry(batches, e, first)
 	}
 	if _, err := r.log.AppendAsFollower(batches); err != nil {
 		return fmt.Errorf("append entry %d to raft's log: %w", first, err)
@@ -140,13 +157,16 @@ func (r *raftLog) load(index uint64, maxBytes int) ([]*pb.Entry, error) {
 		if err != nil {
 			return fmt.Errorf("raft's log at entry %d: %w", h.BaseOffset, err)
 		}
-		if e.GetIndex() != index+uint64(len(entries)) {
-			return fmt.Errorf("raft's log has entry %d where %d was to follow", e.GetIndex(), index+uint64(len(entries)))
+		if want := index + uint64(len(entries)); e.GetIndex() != want {
+			return &holeError{want: want, got: e.GetIndex(), group: uint64(h.BaseTimestamp)}
 		}
 		entries = append(entries, e)
 		return nil
 	})
-	return entries, err
+	if len(entries) > 0 {
+		return entries, nil // what is wrong behind them is met again
+	}
+	return nil, err
 }
 
 // release lets the entries up to the base go; whole segments of them leave the disk.

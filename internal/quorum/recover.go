@@ -45,6 +45,11 @@ func (v *Voter) recoverAll() error {
 	if state != nil {
 		synced = state.mark.offset
 	}
+	if state == nil {
+		if err := checkSound(v.o.FS, dir); err != nil {
+			return err
+		}
+	}
 	if v.log, err = openMetaLog(v.o.FS, dir, synced, v.o.Logger); err != nil {
 		return err
 	}
@@ -66,7 +71,11 @@ func (v *Voter) checkOptions() error {
 
 // recoverRaft opens raft's log and brings it and the metadata log to agree.
 func (v *Voter) recoverRaft(dir string, state *raftState, quorum *quorumState) error {
-	log, err := openLog(v.o.FS, filepath.Join(dir, raftDir), raftDir, uuid.Zero, 0, v.o.Logger)
+	var durable int64
+	if state != nil {
+		durable = int64(state.commit) + 1
+	}
+	log, err := openLog(v.o.FS, filepath.Join(dir, raftDir), raftDir, uuid.Zero, durable, v.o.Logger)
 	if err != nil {
 		return err
 	}
@@ -119,20 +128,20 @@ func (v *Voter) continueLog(log *storage.Log, quorum *quorumState) error {
 	if err := v.openRaft(log); err != nil {
 		return err
 	}
-	foreign, err := v.foreignTail()
+	if quorum == nil {
+		quorum = new(quorumState)
+	}
+	foreign, err := v.foreignTail(quorum.LeaderEpoch)
 	if err != nil {
 		return err
 	}
 	if foreign {
-		if quorum == nil {
-			quorum = new(quorumState)
-		}
 		if err := v.seed(quorum); err != nil {
 			return err
 		}
 		return v.raft.restart()
 	}
-	if quorum != nil && quorum.LeaderEpoch > int32(s.term) {
+	if quorum.LeaderEpoch > int32(s.term) {
 		s.term, s.vote = uint64(quorum.LeaderEpoch), 0
 	}
 	if v.log.log.End().Offset <= s.mark.offset {
@@ -162,8 +171,8 @@ func (v *Voter) checkGroup() error {
 }
 
 // foreignTail reports whether the metadata log holds something that does not follow from raft's log: another
-// program went on writing it. It returns an error if the log lacks what was synced.
-func (v *Voter) foreignTail() (bool, error) {
+// program went on writing it. epoch is that of quorum-state. It returns an error if the log lacks what was synced.
+func (v *Voter) foreignTail(epoch int32) (bool, error) {
 	s, log := v.state, v.log.log
 	end := log.End()
 	if log.StartOffset() > s.mark.offset {
@@ -201,6 +210,9 @@ func (v *Voter) foreignTail() (bool, error) {
 	})
 	if errors.Is(err, foreign) {
 		return true, nil
+	}
+	if damage := new(damageError); errors.As(err, &damage) && uint64(max(0, epoch)) <= s.term {
+		return false, nil // a power failure tore what was not synced yet, and nobody has written since
 	}
 	return false, err
 }
@@ -408,8 +420,8 @@ func (v *Voter) markAt(id SnapshotID) (raftMark, error) {
 	return at, nil
 }
 
-// openMetaLog opens the metadata log of a node, repairing what a crash left behind offset synced. Damage with sound
-// batches behind it is no crash's doing: then it refuses, for what a repair would leave is not the metadata.
+// openMetaLog opens the metadata log of a node, repairing what a crash left behind offset synced. Damage before it that
+// has sound batches behind is no crash's doing: then it refuses, for what a repair would leave is not the metadata.
 func openMetaLog(fsys vfs.FS, dir string, synced int64, logger *slog.Logger) (*metaLog, error) {
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, err
@@ -445,8 +457,9 @@ func openLog(fsys vfs.FS, dir, topic string, id uuid.UUID, synced int64, logger 
 		return nil, err
 	}
 	for _, d := range log.Damage() {
-		return nil, errors.Join(log.Close(), fmt.Errorf("%s is damaged: the offsets from %d to %d cannot be read (%s), and what follows "+
-			"them can; restore it from another controller or a backup", dir, d.From, d.To, d.Reason))
+		if d.From < synced {
+			return nil, errors.Join(log.Close(), &damageError{dir, d.From, d.Reason})
+		}
 	}
 	return log, nil
 }
