@@ -1,7 +1,11 @@
 package ottla_test
 
 import (
+	"log/slog"
+	"net"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,30 +52,95 @@ func TestEmbeddedLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestFailedStartLeavesNothing(t *testing.T) {
+// TestRefusedConfiguration: what cannot be honoured refuses the start with an error that names it, and leaves nothing.
+func TestRefusedConfiguration(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	for key, value := range map[string]string{
-		"num.partitions": "many",
-		"listeners":      "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:-5",
+	for _, row := range []struct{ key, value, says string }{
+		{"num.partitions", "many", "num.partitions"},
+		{"num.partitions", "0", "num.partitions"},
+		{"listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:-5", "listeners"},
+		{"listeners", "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "OTHER"},
+		{"listeners", "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "SASL_PLAINTEXT"},
+		{"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "authorizer.class.name"},
+		{"ssl.client.auth", "required", "ssl.client.auth"},
+		{"sasl.enabled.mechanisms", "PLAIN", "sasl.enabled.mechanisms"},
 	} {
-		if b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{key: value}}); err == nil {
-			t.Errorf("%s=%s was taken: %v", key, value, b.Close())
+		b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{row.key: row.value}})
+		if err == nil {
+			t.Errorf("%s=%s was taken: %v", row.key, row.value, b.Close())
+			continue
+		}
+		if !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s=%s: the error does not name %s: %v", row.key, row.value, row.says, err)
 		}
 	}
-	taken, err := ottla.Start(t.Context(), ottla.Config{})
+	if found := files(t, temporary); len(found) > 0 {
+		t.Errorf("left %v", found)
+	}
+}
+
+// TestUnknownKeyStarts: as in Kafka, a key that nobody knows is a warning.
+func TestUnknownKeyStarts(t *testing.T) {
+	log := new(lines)
+	b := start(t, ottla.Config{
+		Properties: map[string]string{"log.retention.huors": "5", "my.own.plugin": "on"},
+		Logger:     slog.New(slog.NewTextHandler(log, nil)),
+	})
+	log.await(t, "log.retention.huors")
+	log.await(t, "log.retention.hours") // what was meant
+	dial(t, b.Addr()).createTopics(newTopic("t"))
+}
+
+// TestPortInUse: the start is undone, with the ports that it had already.
+func TestPortInUse(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"listeners": "PLAINTEXT://" + taken.Addr() + ",CONTROLLER://127.0.0.1:0"}}); err == nil {
-		t.Errorf("a port in use was taken: %v", b.Close())
+	defer taken.Close()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := taken.Close(); err != nil {
-		t.Error(err)
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if found := files(t, temporary); len(found) > 0 {
-		t.Errorf("it left %v", found)
+	for _, listeners := range []string{
+		"PLAINTEXT://" + taken.Addr().String() + ",CONTROLLER://" + free.Addr().String(),
+		"PLAINTEXT://" + free.Addr().String() + ",CONTROLLER://" + taken.Addr().String(),
+	} {
+		b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"listeners": listeners}})
+		if err == nil {
+			t.Fatalf("a port in use was taken: %v", b.Close())
+		}
+		if _, port, _ := net.SplitHostPort(taken.Addr().String()); !strings.Contains(err.Error(), port) {
+			t.Errorf("the error does not name the port %s: %v", port, err)
+		}
+		again, err := net.Listen("tcp", free.Addr().String())
+		if err != nil {
+			t.Fatalf("after the failed start: %v", err)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestConnectionsPerAddress: max.connections.per.ip closes what goes beyond it, and only that.
+func TestConnectionsPerAddress(t *testing.T) {
+	const most, tried = 5, 12
+	b := start(t, ottla.Config{Properties: map[string]string{"max.connections.per.ip": strconv.Itoa(most)}})
+	open := 0
+	for range tried {
+		if got := apiVersions(99)(dial(t, b.Addr()), ""); got != closed {
+			open++
+		}
+	}
+	if open != most {
+		t.Errorf("%d of %d connections were served, want %d", open, tried, most)
 	}
 }
 
