@@ -194,6 +194,14 @@ func TestDeleteTopics(t *testing.T) {
 	})
 }
 
+func TestDeleteTopicsDisabled(t *testing.T) {
+	b := start(t, ottla.Config{Properties: map[string]string{"delete.topic.enable": "false"}})
+	w := dial(t, b.Addr())
+	w.createTopics(newTopic("kept"))
+	equal(t, "answer", errorName(call[*kmsg.DeleteTopicsResponse](w, deleteTopicsOf("kept")).Topics[0].ErrorCode), "TOPIC_DELETION_DISABLED")
+	equal(t, "topic", metadataCode(w, "kept"), none)
+}
+
 func TestCreatePartitions(t *testing.T) {
 	g := underTest(t, ottla.Config{})
 	code := func(r *kmsg.CreatePartitionsResponse) int16 { return r.Topics[0].ErrorCode }
@@ -352,6 +360,62 @@ func TestAlterConfigs(t *testing.T) {
 	equal(t, "another broker", alter(brokerKind, "99", "message.max.bytes", set, "2000"), "INVALID_REQUEST")
 }
 
+// TestLegacyAlterConfigs: AlterConfigs sets what it names and takes all else back.
+func TestLegacyAlterConfigs(t *testing.T) {
+	w := dial(t, underTest(t, ottla.Config{}).addr)
+	topic := topicName("legacy-alter", 0)
+	w.createTopics(with(newTopic(topic), topicConfig("retention.ms", "1000"), topicConfig("segment.ms", "2000")))
+	value := "3000"
+	c := kmsg.NewAlterConfigsRequestResourceConfig()
+	c.Name, c.Value = "segment.ms", &value
+	r := kmsg.NewAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName, r.Configs = kmsg.ConfigResourceTypeTopic, topic, []kmsg.AlterConfigsRequestResourceConfig{c}
+	req := kmsg.NewPtrAlterConfigsRequest()
+	req.Version, req.Resources = 2, []kmsg.AlterConfigsRequestResource{r}
+	equal(t, "answer", outcome(w, req, func(r *kmsg.AlterConfigsResponse) int16 { return r.Resources[0].ErrorCode }), none)
+	await(t, "retention.ms=604800000 DEFAULT_CONFIG LONG\nsegment.ms=3000 DYNAMIC_TOPIC_CONFIG LONG; segment.ms=3000 DYNAMIC_TOPIC_CONFIG",
+		func() string {
+			return describeConfigs(w, kmsg.ConfigResourceTypeTopic, topic, "retention.ms", "segment.ms")
+		})
+}
+
+// TestMetadata asks for topics in each way that there is.
+func TestMetadata(t *testing.T) {
+	w := dial(t, underTest(t, ottla.Config{}).addr)
+	topic := topicName("metadata", 0)
+	w.createTopics(newTopic(topic))
+	id := metadataOf(w, topic).TopicID
+	ask := func(version int16, topics ...kmsg.MetadataRequestTopic) []kmsg.MetadataResponseTopic {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Version, req.Topics = version, topics
+		return call[*kmsg.MetadataResponse](w, req).Topics
+	}
+	describe := func(mt kmsg.MetadataResponseTopic) string {
+		name := "null"
+		if mt.Topic != nil {
+			name = *mt.Topic
+		}
+		return words(errorName(mt.ErrorCode), name, len(mt.Partitions), mt.IsInternal)
+	}
+	byID := func(id [16]byte) kmsg.MetadataRequestTopic {
+		mt := kmsg.NewMetadataRequestTopic()
+		mt.TopicID = id
+		return mt
+	}
+	equal(t, "by id", describe(ask(13, byID(id))[0]), words(none, topic, 1, false))
+	equal(t, "by an unknown id", describe(ask(13, byID([16]byte{1, 2, 3}))[0]), "UNKNOWN_TOPIC_ID null 0 false")
+	for _, version := range []int16{1, 4, 9, 12} {
+		all := ask(version)
+		i := slices.IndexFunc(all, func(mt kmsg.MetadataResponseTopic) bool { return *mt.Topic == topic })
+		if i < 0 {
+			t.Fatalf("all topics, v%d: %s is not among %d", version, topic, len(all))
+		}
+		equal(t, fmt.Sprintf("among all, v%d", version), describe(all[i]), words(none, topic, 1, false))
+	}
+	p := metadataOf(w, topic).Partitions[0]
+	equal(t, "partition", words(errorName(p.ErrorCode), p.Partition, p.Leader, p.Replicas, p.ISR, p.OfflineReplicas), "NONE 0 1 [1] [1] []")
+}
+
 func TestListOffsets(t *testing.T) {
 	g := underTest(t, ottla.Config{})
 	w := dial(t, g.addr)
@@ -427,6 +491,13 @@ func TestProduce(t *testing.T) {
 			req.Acks = 1
 			p := call[*kmsg.ProduceResponse](w, req).Topics[0].Partitions[0]
 			equal(t, "answer", words(errorName(p.ErrorCode), p.BaseOffset, p.LogAppendTime, p.LogStartOffset), "NONE 1 -1 0")
+		},
+		"min.insync.replicas beyond the replication factor": func(t *testing.T, w *wire, topic string) {
+			topic += "-new"
+			w.createTopics(with(newTopic(topic), topicConfig("min.insync.replicas", "2")))
+			// It counts as the replication factor (Kafka's Partition.effectiveMinIsr).
+			equal(t, "acks all", outcome(w, produceOf(topic, newBatch("v").bytes()), produceCode), none)
+			equal(t, "high watermark", fmt.Sprint(w.endOffset(topic)), "1")
 		},
 		"LogAppendTime": func(t *testing.T, w *wire, topic string) {
 			topic += "-new"
