@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -197,5 +196,5 @@ func (t *turn) topicFor(name string) (*metadata.Topic, error) {
 	if topic := t.image().TopicByName(name); topic != nil {
 		return topic, nil
 	}
-	return nil, refuse(kerr.UnknownTopicOrPartition, "This server does not host this topic-partition: %s", fmt.Sprintf("no topic is named %q", name))
+	return nil, refuse(kerr.UnknownTopicOrPartition, "The topic '%s' does not exist.", name)
 }

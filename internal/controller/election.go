@@ -189,7 +189,7 @@ func (c *change) elect(r *records.PartitionChangeRecord) {
 
 // choose returns the leader, and whether it may lack acknowledged records.
 func (c *change) choose() (leader int32, unclean bool) {
-	if c.mode == electPreferred && len(c.replicas) > 0 && c.clean(c.replicas[0]) {
+	if c.mode == electPreferred && len(c.replicas) > 0 && slices.Contains(c.isr, c.replicas[0]) && c.mayLead(c.replicas[0]) {
 		return c.replicas[0], false
 	}
 	if c.was.Leader != metadata.NoLeader && slices.Contains(c.replicas, c.was.Leader) && c.clean(c.was.Leader) {
