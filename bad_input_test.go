@@ -715,9 +715,6 @@ func alterConfigsOf(kind kmsg.ConfigResourceType, resource, name string, op kmsg
 // memoryRows are the rows about sizes: what the broker believes before it has it. They run one after the other, for they
 // measure the memory of this process, which is the broker's too.
 func memoryRows(t *testing.T, g target) {
-	if g.apache {
-		return // twelve claims end an Apache Kafka of 512 MiB
-	}
 	const limit = 64 << 20
 	claims := func(t *testing.T, connections int) {
 		topic := topicName("claims", connections)
@@ -732,10 +729,20 @@ func memoryRows(t *testing.T, g target) {
 			t.Errorf("memory grew by %d MiB, want at most %d", growth>>20, limit>>20)
 		}
 	}
-	t.Run("size 100 MiB without a body from 12 connections", func(t *testing.T) { claims(t, 12) })
-	t.Run("size 100 MiB without a body from 1000 connections", func(t *testing.T) { claims(t, 1000) })
+	if !g.apache { // of 512 MiB, it does not survive the first; it takes half a minute for the last
+		t.Run("size 100 MiB without a body from 12 connections", func(t *testing.T) { claims(t, 12) })
+		t.Run("size 100 MiB without a body from 1000 connections", func(t *testing.T) { claims(t, 1000) })
+		t.Run("3,000 idle connections", func(t *testing.T) {
+			topic := topicName("idle", 0)
+			dial(t, g.addr).createTopics(newTopic(topic))
+			for range 3000 {
+				dial(t, g.addr)
+			}
+			assertServes(t, g, topic, 0)
+		})
+	}
 	t.Run("gzip bomb 0.06 to 64 MiB", func(t *testing.T) { bomb(t, g, 64<<20, none) })
-	t.Run("gzip bomb 0.5 to 512 MiB", func(t *testing.T) { bomb(t, g, 512<<20, "MESSAGE_TOO_LARGE") })
+	t.Run("gzip bomb 0.5 to 512 MiB", func(t *testing.T) { bomb(t, g, 512<<20, g.want("MESSAGE_TOO_LARGE", none)) })
 	t.Run("200,000 pipelined ApiVersions, never read", func(t *testing.T) {
 		topic := topicName("pipelined", 0)
 		dial(t, g.addr).createTopics(newTopic(topic))
@@ -754,14 +761,6 @@ func memoryRows(t *testing.T, g target) {
 		if growth > limit {
 			t.Errorf("memory grew by %d MiB, want at most %d", growth>>20, limit>>20)
 		}
-	})
-	t.Run("3,000 idle connections", func(t *testing.T) {
-		topic := topicName("idle", 0)
-		dial(t, g.addr).createTopics(newTopic(topic))
-		for range 3000 {
-			dial(t, g.addr)
-		}
-		assertServes(t, g, topic, 0)
 	})
 }
 
