@@ -95,8 +95,12 @@ func (v *Voter) recoverRaft(dir string, state *raftState, quorum *quorumState) e
 // adoptLog makes a state where there is none: for an empty log, or one that Apache Kafka wrote.
 func (v *Voter) adoptLog(log *storage.Log, quorum *quorumState) error {
 	v.state = new(raftState)
-	end := v.log.log.End().Offset
-	if end > 0 {
+	if newest, ok := newestOf(v.log); ok && v.log.log.End().Offset < newest.EndOffset {
+		if err := v.log.beginBehind(newest); err != nil { // a crash came before the log was made to
+			return err
+		}
+	}
+	if v.log.log.End().Offset > 0 {
 		if quorum == nil {
 			return fmt.Errorf("%s has a metadata log but no quorum-state file: restore the file, or write one with the leaderEpoch "+
 				"that other controllers or brokers last saw", v.log.dir)
@@ -144,10 +148,26 @@ func (v *Voter) continueLog(log *storage.Log, quorum *quorumState) error {
 	if quorum.LeaderEpoch > int32(s.term) {
 		s.term, s.vote = uint64(quorum.LeaderEpoch), 0
 	}
+	if err := v.log.dropSnapshotsBehind(s.mark.offset); err != nil {
+		return err
+	}
 	if v.log.log.End().Offset <= s.mark.offset {
 		return nil
 	}
 	return v.log.log.TruncateTo(s.mark.offset)
+}
+
+// dropSnapshotsBehind removes the snapshots that end behind offset: a crash came before they were put to use.
+func (m *metaLog) dropSnapshotsBehind(offset int64) error {
+	v := m.view()
+	keep := len(v.snapshots)
+	for ; keep > 0 && v.snapshots[keep-1].EndOffset > offset; keep-- {
+		if err := m.fs.Remove(checkpointPath(m.dir, v.snapshots[keep-1])); err != nil {
+			return err
+		}
+	}
+	m.update(func(v *view) { v.snapshots = v.snapshots[:keep] })
+	return nil
 }
 
 // checkGroup compares the raft group of the state file with this node and its configuration.
@@ -258,7 +278,15 @@ func (v *Voter) seed(quorum *quorumState) error {
 
 // showRecovered shows what is in the metadata log: it is all committed.
 func (v *Voter) showRecovered() error {
-	leader, voters, err := v.log.readControl(v.log.view().voters)
+	var before []Replica // as the newest snapshot names them, should the log not
+	if newest, ok := newestOf(v.log); ok {
+		head, err := readCheckpointHead(v.o.FS, v.log.dir, newest)
+		if err != nil {
+			return err
+		}
+		before = head.voters
+	}
+	leader, voters, err := v.log.readControl(before)
 	if err != nil {
 		return err
 	}
@@ -434,7 +462,12 @@ func openMetaLog(fsys vfs.FS, dir string, synced int64, logger *slog.Logger) (*m
 	if err != nil {
 		return nil, err
 	}
-	return newMetaLog(fsys, dir, log, snapshots, logger), nil
+	m := newMetaLog(fsys, dir, log, snapshots, logger)
+	if newest, _ := newestOf(m); log.StartOffset() > newest.EndOffset {
+		return nil, errors.Join(log.Close(), &damageError{dir, newest.EndOffset,
+			fmt.Sprintf("the log begins at offset %d, and no snapshot covers what was before", log.StartOffset())})
+	}
+	return m, nil
 }
 
 // makeDir makes a directory, durably, for files in a directory that a crash takes are lost with it.

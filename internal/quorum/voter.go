@@ -68,6 +68,7 @@ type Voter struct {
 	self      member
 	log       *metaLog
 	observers observers
+	metrics   *voterMetrics
 
 	wake chan struct{} // capacity 1
 	stop chan struct{} // closed by Close
@@ -109,6 +110,7 @@ type inbox struct {
 type proposal struct {
 	epoch int32
 	batch []byte
+	at    time.Time
 }
 
 // OpenVoter recovers the voter of a directory and starts it. A lone voter has begun to lead, or will
@@ -124,6 +126,10 @@ func OpenVoter(o VoterOptions) (*Voter, error) {
 	if err := v.recoverAll(); err != nil {
 		return nil, err
 	}
+	var err error
+	if v.metrics, err = newVoterMetrics(v, o.Registerer); err != nil {
+		return nil, errors.Join(err, v.raft.log.Close(), v.log.close())
+	}
 	go v.run()
 	return v, nil
 }
@@ -133,7 +139,8 @@ func OpenVoter(o VoterOptions) (*Voter, error) {
 // of the calls, and come back through the Cursor; those that have not when LeaderChange arrives may
 // be lost. Propose keeps nothing of values.
 func (v *Voter) Propose(epoch int32, values [][]byte) error {
-	batch := appendBatch(nil, time.Now().UnixMilli(), values)
+	now := time.Now()
+	batch := appendBatch(nil, now.UnixMilli(), values)
 	if len(batch) > maxBatchBytes {
 		return fmt.Errorf("a metadata change of %d bytes is larger than the %d that fit into one batch; make it in smaller steps",
 			len(batch), maxBatchBytes)
@@ -143,7 +150,7 @@ func (v *Voter) Propose(epoch int32, values [][]byte) error {
 	if l := v.log.view().leader; v.mu.ended || l.id != v.self.nodeID || l.epoch != epoch {
 		return ErrNotLeader
 	}
-	v.mu.inbox.proposals = append(v.mu.inbox.proposals, proposal{epoch, batch})
+	v.mu.inbox.proposals = append(v.mu.inbox.proposals, proposal{epoch, batch, now})
 	v.signal()
 	return nil
 }
@@ -224,6 +231,7 @@ func (v *Voter) Close() error {
 		close(v.stop)
 	}
 	<-v.done
+	v.metrics.unregister(v.o.Registerer)
 	return errors.Join(v.raft.log.Close(), v.log.close())
 }
 
@@ -364,6 +372,7 @@ func (v *Voter) work() error {
 		if err := v.node.Propose(p.batch); err != nil {
 			return fmt.Errorf("propose in epoch %d: %w", p.epoch, err)
 		}
+		v.metrics.proposed = append(v.metrics.proposed, p.at)
 	}
 	for _, f := range in.calls {
 		if err := f(); err != nil {
@@ -389,6 +398,7 @@ func (v *Voter) ready(rd raft.Ready) error {
 	}
 	if rd.SoftState != nil {
 		v.leader, v.leading = rd.SoftState.Lead, 0
+		v.metrics.proposed = nil
 		if rd.SoftState.RaftState == raft.StateLeader {
 			v.leading = v.state.term
 		}
@@ -431,7 +441,7 @@ func (v *Voter) persist(rd *raft.Ready) error {
 // apply appends committed entries to the metadata log and shows them to its readers.
 func (v *Voter) apply(entries []*pb.Entry) error {
 	var batches []byte
-	applied := v.applied
+	applied, ours := v.applied, 0
 	for _, e := range entries {
 		if e.GetType() != pb.EntryNormal {
 			return fmt.Errorf("raft entry %d changes the voters, which this release of ottla does not know how to do", e.GetIndex())
@@ -448,6 +458,9 @@ func (v *Voter) apply(entries []*pb.Entry) error {
 			applied.offset, applied.epoch = applied.offset+count, int32(e.GetTerm())
 		}
 		batches = append(batches, batch...)
+		if count > 0 && e.GetTerm() == v.leading && e.GetTerm() == uint64(v.log.view().leader.epoch) {
+			ours++
+		}
 	}
 	if len(batches) > 0 {
 		if _, err := v.log.log.AppendAsFollower(batches); err != nil {
@@ -458,6 +471,7 @@ func (v *Voter) apply(entries []*pb.Entry) error {
 	if err := v.show(batches); err != nil {
 		return err
 	}
+	v.metrics.committed(ours)
 	if v.applied.index-v.state.mark.index >= markEvery {
 		return v.saveMark()
 	}
