@@ -70,10 +70,13 @@ type claim struct {
 	ready chan struct{} // closed when want has been granted
 }
 
-// take takes n more bytes and waits for them if need be. The frame stays open,
+// take takes n more bytes of p and waits for them if need be. The frame stays open,
 // that is keeps its place in the queue for memory, until [claim.settle].
 func (c *claim) take(ctx context.Context, p *pool, n int64) error {
 	c.pool = p
+	if n == 0 {
+		return nil
+	}
 	if p.tryTake(n) {
 		c.held += n
 		return nil

@@ -159,11 +159,13 @@ func (w *FrameConn) writeConn(p []byte) error {
 	return nil
 }
 
-func (w *FrameConn) renew() error { return w.conn.SetWriteDeadline(time.Now().Add(w.stall)) }
+// renew gives the client half the stall time to take something. A second half follows only
+// if it did, so that no more than the whole can pass after the last byte it took.
+func (w *FrameConn) renew() error { return w.conn.SetWriteDeadline(time.Now().Add(w.stall / 2)) }
 
 func (w *FrameConn) sendError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return refuse("stalled_reader", "the client took no byte of its answers for %s", w.stall)
+		return refuse("stalled_reader", "the client took no byte of its answers for %s", w.stall/2)
 	}
 	return err
 }

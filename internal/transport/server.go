@@ -34,7 +34,9 @@ type Options struct {
 
 	FirstFrame time.Duration // from accept to the first complete request; 0 is 10 s
 	Progress   time.Duration // a begun frame must get on within it; 0 is 10 s
-	Stall      time.Duration // a client must take some bytes of its answers within it; 0 is 30 s
+	// Stall bounds how long a client that takes nothing of its answers keeps what they
+	// pin: it is closed after half of it at the earliest, all of it at the latest. 0 is 30 s.
+	Stall time.Duration
 }
 
 // withDefaults fills what is zero.
