@@ -132,7 +132,8 @@ func (d *Dir) requestFlushes(now int64) time.Duration {
 			interval = min(interval, d.o.FlushInterval)
 		}
 		wait = min(wait, interval)
-		if l.End().Offset <= l.Durable() && !l.rebuilds() || now-l.lastFlush.Load() < interval.Milliseconds() {
+		waited := now-l.lastFlush.Load() >= interval.Milliseconds() && l.End().Offset > l.Durable()
+		if !waited && !l.rebuilds() {
 			continue
 		}
 		l.wantFlush.Store(true)

@@ -100,6 +100,9 @@ func (s *segment) flush(all bool, m *metrics) error {
 		return err
 	}
 	s.indexed.Store(true)
+	if all {
+		s.drop() // the next to open it maps the indexes as they are now
+	}
 	return nil
 }
 
@@ -202,25 +205,48 @@ func (l *Log) rebuildIndexes(s *segment) error {
 }
 
 // reindex builds both indexes from the batch headers below size. A damaged header ends it with a *CorruptError; the
-// indexes cover what is before.
+// indexes cover what is before. Readers see the old indexes until the new ones are whole.
 func (s *segment) reindex(h *handle, interval, size int64) error {
-	s.offsets.replace(nil)
-	s.times.replace(nil)
-	s.maxTimestamp.Store(-1)
-	s.firstTimestamp, s.sinceIndexEntry = -1, 0
-	w := walk(h.log, 0, size)
+	fresh := s.blank()
+	err := fresh.noteAll(h, 0, size, interval)
+	if s.sealed.Load() {
+		fresh.noteTime()
+	}
+	s.adoptIndexes(fresh)
+	return err
+}
+
+// blank returns a segment to build the indexes of s in.
+func (s *segment) blank() *segment {
+	b := &segment{
+		base: s.base, fs: s.fs, stem: s.stem, offsets: newIndex(offsetLayout), times: newIndex(timeLayout),
+		maxTimestampOffset: s.base, firstTimestamp: -1,
+	}
+	b.size.Store(s.size.Load())
+	b.maxTimestamp.Store(-1)
+	return b
+}
+
+// noteAll notes the batches of the file from pos to end.
+func (s *segment) noteAll(h *handle, pos, end, interval int64) error {
+	w := walk(h.log, pos, end)
 	defer w.close()
 	for {
 		header, pos, err := w.next()
+		if err == io.EOF {
+			return nil
+		}
 		if err != nil {
-			if s.sealed.Load() {
-				s.noteTime()
-			}
-			if err == io.EOF {
-				return nil
-			}
 			return err
 		}
 		s.note(&header, pos, interval)
 	}
+}
+
+// adoptIndexes replaces the indexes, and what is known of timestamps, by those of fresh. The append slot is held.
+func (s *segment) adoptIndexes(fresh *segment) {
+	s.maxTimestamp.Store(fresh.maxTimestamp.Load())
+	s.offsets.become(fresh.offsets)
+	s.times.become(fresh.times)
+	s.maxTimestampOffset, s.firstTimestamp, s.sinceIndexEntry = fresh.maxTimestampOffset, fresh.firstTimestamp, fresh.sinceIndexEntry
 }

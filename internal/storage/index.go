@@ -282,6 +282,13 @@ func (x *index) reset(entries []entry, onDisk int) {
 	x.replace(entries)
 }
 
+// become takes over the entries of another index of the same file, which is not used any more.
+func (x *index) become(other *index) {
+	x.mu.Lock()
+	x.state.Store(other.state.Load())
+	x.mu.Unlock()
+}
+
 // adopt takes n entries in the file as they are, to be read through a mapping.
 func (x *index) adopt(n int) {
 	x.mu.Lock()

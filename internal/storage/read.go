@@ -209,9 +209,8 @@ func (l *Log) timestampIn(s *segment, ts, start int64) (offset, timestamp int64,
 		return 0, 0, 0, false, err
 	}
 	defer h.release()
-	largest, err := s.largestTimestamp(h)
-	if err != nil || largest < ts {
-		return 0, 0, 0, false, err
+	if s.largestTimestamp(h) < ts {
+		return 0, 0, 0, false, nil
 	}
 	size := s.size.Load()
 	header, pos, err := s.beforeTimestamp(h, ts, start, size)
@@ -285,11 +284,8 @@ func (l *Log) MaxTimestamp() (offset, timestamp int64, epoch int32, found bool, 
 		if err != nil {
 			return 0, 0, UnknownEpoch, false, err
 		}
-		t, err := s.largestTimestamp(h)
+		t := s.largestTimestamp(h)
 		h.release()
-		if err != nil {
-			return 0, 0, UnknownEpoch, false, err
-		}
 		if t != math.MaxInt64 {
 			largest = max(largest, t)
 		}

@@ -36,8 +36,8 @@ func OpenLog(o LogOptions) (*Log, error) {
 	}
 	l.config.Store(&o.Config)
 	l.mu.producers = newProducers(0)
-	if err := l.fs.MkdirAll(o.Path, 0o755); err != nil {
-		return nil, fmt.Errorf("make log directory: %w", err)
+	if err := l.makeDir(); err != nil {
+		return nil, err
 	}
 	r := &recovery{l: l, clean: o.Clean, point: o.RecoveryPoint}
 	if err := r.run(&o); err != nil {
@@ -47,6 +47,21 @@ func OpenLog(o LogOptions) (*Log, error) {
 		return nil, fmt.Errorf("recover %s in %s: %w", l.tp, o.Path, err)
 	}
 	return l, nil
+}
+
+// makeDir makes the log's directory, durably, if it is not there.
+func (l *Log) makeDir() error {
+	_, err := l.fs.Stat(l.path)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := l.fs.MkdirAll(l.path, 0o755); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	if err := l.fs.SyncDir(filepath.Dir(l.path)); err != nil {
+		return fmt.Errorf("make log directory: %w", err)
+	}
+	return nil
 }
 
 // A recovery is one run of OpenLog. Nobody else has the log yet, so it takes no lock.
@@ -306,17 +321,21 @@ func (r *recovery) misplaced() error {
 
 // firstBatch returns the segment's first header, or a zero one if there is none that can be read.
 func (s *segment) firstBatch() (record.Header, error) {
-	if s.size.Load() < record.HeaderSize {
-		return record.Header{}, nil
-	}
 	h, err := s.acquire()
 	if err != nil {
 		return record.Header{}, err
 	}
 	defer h.release()
+	return h.firstBatch(s.size.Load())
+}
+
+func (h *handle) firstBatch(size int64) (record.Header, error) {
+	if size < record.HeaderSize {
+		return record.Header{}, nil
+	}
 	var b [record.HeaderSize]byte
 	if _, err := h.log.ReadAt(b[:], 0); err != nil {
-		return record.Header{}, fmt.Errorf("read %s: %w", s.path(), err)
+		return record.Header{}, fmt.Errorf("read %s: %w", h.log.Name(), err)
 	}
 	header, err := record.ParseHeader(b[:])
 	if err != nil {
@@ -590,7 +609,7 @@ func (s *segment) resumable(h *handle, offsets, times []entry, limit int64) (o, 
 	if err != nil || header.LastOffset() != s.base+e.key {
 		return nil, nil, header, nil // whatever it is, reading from the start finds out
 	}
-	first, err := s.firstBatch()
+	first, err := h.firstBatch(s.size.Load())
 	if err != nil {
 		return nil, nil, header, err
 	}

@@ -121,9 +121,8 @@ func (l *Log) retainedTimestamp(s *segment) (int64, error) {
 		return 0, err
 	}
 	defer h.release()
-	t, err := s.largestTimestamp(h)
-	if t >= 0 || err != nil {
-		return t, err
+	if t := s.largestTimestamp(h); t >= 0 {
+		return t, nil
 	}
 	info, err := l.fs.Stat(s.path())
 	if err != nil {

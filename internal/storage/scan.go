@@ -13,12 +13,13 @@ import (
 // scanChunk is how much recovery reads at once.
 const scanChunk = 1 << 20
 
-// tornRun and pageSize tell a write that never reached the disk from rotten bytes: a page that was lost reads as zeros
-// up to its end, and so many zeros in a row just there hardly come from anything else.
-const (
-	pageSize = 4096
-	tornRun  = 64
-)
+// sectorSize is what a device writes whole. A write that never reached it reads as zeros: whole sectors of them, or,
+// where the log was synced up to the middle of a sector, from there to its end.
+const sectorSize = 512
+
+// minLostStart is how many zeros there must be from the start of a batch to the end of the sector, to show that its start
+// was lost: a sound batch begins with up to so many, the upper bytes of its offset and length.
+const minLostStart = 11
 
 // A scanner reads a log file front to back and checks every batch. It uses one buffer, however long a batch claims to be.
 type scanner struct {
@@ -134,22 +135,19 @@ func (r *scanner) resync(pos, next int64) (int64, error) {
 	return -1, nil
 }
 
-// lostWrite reports whether the bytes [from, to) look like something that was never written: zeros up to the end of a
-// page.
+// lostWrite reports whether the bytes [from, to), which begin where a batch was due, look like a write that never
+// reached the disk rather than like rotten bytes.
 func (r *scanner) lostWrite(from, to int64) (bool, error) {
-	run := 0
-	for pos := from; pos < to; {
-		b, err := r.bytes(pos, int(min(to-pos, scanChunk)))
-		if err != nil {
-			return false, err
+	end := from - from%sectorSize + sectorSize
+	if end <= to && end-from >= minLostStart {
+		if zeros, err := r.zeros(from, end); zeros || err != nil {
+			return zeros, err
 		}
-		for _, c := range b {
-			if run++; c != 0 {
-				run = 0
-			}
-			if pos++; pos%pageSize == 0 && run >= tornRun {
-				return true, nil
-			}
+	}
+	// A sound batch at to may begin in the upper bytes of its offset, in the sector that was lost.
+	for ; end+sectorSize <= to+minLostStart; end += sectorSize {
+		if zeros, err := r.zeros(end, min(end+sectorSize, to)); zeros || err != nil {
+			return zeros, err
 		}
 	}
 	return false, nil

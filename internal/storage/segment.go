@@ -271,23 +271,28 @@ func (h *handle) indexMapping(y layout) (vfs.Mapping, error) {
 }
 
 // largestTimestamp returns the largest timestamp in the segment, ms, or -1 if no record has one. While the time index
-// waits to be rebuilt it is not known, and math.MaxInt64.
-func (s *segment) largestTimestamp(h *handle) (int64, error) {
+// waits to be rebuilt, and if its last entry is not true, it is not known and math.MaxInt64.
+func (s *segment) largestTimestamp(h *handle) int64 {
 	if t := s.maxTimestamp.Load(); t != unknownTimestamp {
-		return t, nil
+		return t
 	}
 	if s.rebuild.Load() {
-		return math.MaxInt64, nil
+		return math.MaxInt64
 	}
 	e, ok, err := s.times.floor(h, math.MaxInt64)
-	if err != nil {
-		return 0, err
+	if err == nil && !ok {
+		s.maxTimestamp.CompareAndSwap(unknownTimestamp, record.NoTimestamp)
+		return record.NoTimestamp
 	}
-	if !ok {
-		e.key = record.NoTimestamp
+	if err == nil {
+		header, _, err := s.find(h, s.base+int64(e.value), s.size.Load())
+		if err == nil && header.MaxTimestamp == e.key {
+			s.maxTimestamp.CompareAndSwap(unknownTimestamp, e.key)
+			return e.key
+		}
 	}
-	s.maxTimestamp.CompareAndSwap(unknownTimestamp, e.key)
-	return e.key, nil
+	s.rebuild.Store(true)
+	return math.MaxInt64
 }
 
 // A walker goes over the batch headers of a log file, in file order.

@@ -48,6 +48,9 @@ func (l *Log) startAt(offset int64) error {
 		return err
 	}
 	s, err := l.newSegment(offset, time.Now().UnixMilli())
+	if err == nil {
+		err = l.fs.SyncDir(l.path)
+	}
 	if err != nil {
 		return l.health.fail(err)
 	}
@@ -77,6 +80,11 @@ func (l *Log) truncate(segments []*segment, offset int64) error {
 	for _, g := range slices.Backward(gone) { // the last first, so that a crash leaves no hole
 		if err := l.discard([]*segment{g}); err != nil {
 			return err
+		}
+	}
+	if len(gone) > 0 {
+		if err := l.fs.SyncDir(l.path); err != nil {
+			return l.health.fail(fmt.Errorf("truncate %s to %d: %w", l.tp, offset, err))
 		}
 	}
 	if err := l.cutSegment(s, pos, offset); err != nil {
@@ -114,6 +122,9 @@ func (l *Log) cutSegment(s *segment, pos, offset int64) error {
 	if err := h.log.Truncate(pos); err != nil {
 		return err
 	}
+	if err := h.log.Sync(); err != nil { // or a power cut could bring batches back among those that follow
+		return err
+	}
 	s.sealed.Store(false)
 	s.flushed.Store(min(s.flushed.Load(), pos))
 	s.writtenBack.Store(min(s.writtenBack.Load(), pos))
@@ -134,7 +145,8 @@ func (s *segment) reindexBelow(h *handle, interval, offset int64) error {
 	if err != nil {
 		return err
 	}
-	offsets, times, _, err = s.resumable(h, offsets, times, offset)
+	fresh := s.blank()
+	offsets, times, _, err = fresh.resumable(h, offsets, times, offset)
 	if err != nil {
 		return err
 	}
@@ -144,21 +156,11 @@ func (s *segment) reindexBelow(h *handle, interval, offset int64) error {
 	if len(offsets) == 0 {
 		return s.reindex(h, interval, s.size.Load())
 	}
-	s.sinceIndexEntry = 0
-	s.offsets.reset(offsets, offsetsOnDisk)
-	s.times.reset(times, timesOnDisk)
-	w := walk(h.log, int64(offsets[len(offsets)-1].value), s.size.Load())
-	defer w.close()
-	for {
-		header, at, err := w.next()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s.note(&header, at, interval)
-	}
+	fresh.offsets.reset(offsets, offsetsOnDisk)
+	fresh.times.reset(times, timesOnDisk)
+	err = fresh.noteAll(h, int64(offsets[len(offsets)-1].value), s.size.Load(), interval)
+	s.adoptIndexes(fresh)
+	return err
 }
 
 // trimIndex cuts an index file to n entries, so that a crash does not bring entries back that were truncated away.
