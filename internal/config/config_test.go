@@ -159,6 +159,9 @@ func TestRowsAreComplete(t *testing.T) {
 			if needs := k.State == Different || k.State == Ignored || k.State == Refused; needs && k.Why == "" {
 				t.Errorf("%s is %s, but not why", k.Name, k.State)
 			}
+			if own := ourDefaults[k.Name] != "" && tab == brokerTable; own && k.DefaultWhy == "" {
+				t.Errorf("%s has a default of its own, but not why", k.Name)
+			}
 			if v := k.defaultValue(); k.Default != nil && v.text != *k.Default {
 				t.Errorf("%s: default %q is not canonical, %q is", k.Name, *k.Default, v.text)
 			}

@@ -74,6 +74,7 @@ type Key struct {
 	Internal   bool // not listed by DescribeConfigs unless set
 	State      State
 	Why        string // the reason for the State, a clause without full stop
+	DefaultWhy string // how the default differs from Apache's and why, likewise; "" if it does not
 	Doc        string
 	Synonyms   []Synonym // broker keys that give a topic or group key its default; the first that is set wins
 }
