@@ -130,11 +130,11 @@ func parseOverrides(text string) (map[string]int, error) {
 	for _, pair := range splitList(text) {
 		i := strings.LastIndexByte(pair, ':')
 		if i < 0 {
-			return nil, fmt.Errorf("Error parsing configuration property 'max.connections.per.ip.overrides': %q is not host:count", pair)
+			return nil, said("Error parsing configuration property 'max.connections.per.ip.overrides': %q is not host:count", pair)
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(pair[i+1:]), 10, 32)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("Error parsing configuration property 'max.connections.per.ip.overrides': %q is not host:count", pair)
+			return nil, said("Error parsing configuration property 'max.connections.per.ip.overrides': %q is not host:count", pair)
 		}
 		out[strings.TrimSpace(pair[:i])] = int(n)
 	}

@@ -35,11 +35,11 @@ func (b bounds) check(_ *Key, v value) error {
 	case b.extra != nil && (n == *b.extra || n >= b.min && n <= b.max):
 		return nil
 	case b.extra != nil:
-		return fmt.Errorf("Value must be between %s and %s or equal to %s", plain(b.min), plain(b.max), plain(*b.extra))
+		return said("Value must be between %s and %s or equal to %s", plain(b.min), plain(b.max), plain(*b.extra))
 	case n < b.min:
-		return fmt.Errorf("Value must be at least %s", plain(b.min))
+		return said("Value must be at least %s", plain(b.min))
 	case n > b.max || math.IsNaN(n):
-		return fmt.Errorf("Value must be no more than %s", plain(b.max))
+		return said("Value must be no more than %s", plain(b.max))
 	}
 	return nil
 }
@@ -73,9 +73,9 @@ func (w words) check(_ *Key, v value) error {
 		}
 	}
 	if w.fold {
-		return fmt.Errorf("String must be one of (case insensitive): %s", strings.Join(w.allowed, ", "))
+		return said("String must be one of (case insensitive): %s", strings.Join(w.allowed, ", "))
 	}
-	return fmt.Errorf("String must be one of: %s", strings.Join(w.allowed, ", "))
+	return said("String must be one of: %s", strings.Join(w.allowed, ", "))
 }
 
 func (w words) String() string { return "one of " + strings.Join(w.allowed, ", ") }
@@ -122,6 +122,13 @@ func (r items) String() string {
 	return "a list separated by commas"
 }
 
+// A sentence is an error in Kafka's own words, which begin with a capital letter.
+type sentence string
+
+func (s sentence) Error() string { return string(s) }
+
+func said(format string, args ...any) error { return sentence(fmt.Sprintf(format, args...)) }
+
 // wholeError is a complaint that Kafka words without naming the value.
 type wholeError struct{ message string }
 
@@ -138,7 +145,7 @@ type nonEmpty struct{}
 
 func (nonEmpty) check(_ *Key, v value) error {
 	if !v.null && v.text == "" {
-		return fmt.Errorf("String must be non-empty")
+		return sentence("String must be non-empty")
 	}
 	return nil
 }
@@ -176,7 +183,7 @@ func (throttledReplicas) check(k *Key, v value) error {
 	}
 	for _, item := range v.list {
 		if !throttledReplica.MatchString(item) {
-			return fmt.Errorf("%s must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...", k.Name)
+			return said("%s must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...", k.Name)
 		}
 	}
 	return nil
@@ -197,7 +204,7 @@ func (shareOffsetReset) check(k *Key, v value) error {
 	if ok && isoDuration.MatchString(d) && d[len(d)-1] != 'T' && len(d) > 1 {
 		return nil
 	}
-	return fmt.Errorf("Invalid value `%s` for configuration %s. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.", v.text, k.Name)
+	return said("Invalid value `%s` for configuration %s. The value must be either 'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.", v.text, k.Name)
 }
 
 func (shareOffsetReset) String() string { return "earliest, latest or by_duration:PnDTnHnMn.nS" }
@@ -214,7 +221,7 @@ func (hostPort) check(_ *Key, v value) error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return fmt.Errorf("Value must be host:port, or empty")
+		return sentence("Value must be host:port, or empty")
 	}
 	return nil
 }
