@@ -10,7 +10,7 @@
 package state
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 )
 
@@ -111,9 +111,10 @@ func (p *Partition) Followers() []Replica { return p.followers }
 // Proposed returns the ISR in flight, or nil.
 func (p *Partition) Proposed() *Proposal { return p.proposed }
 
-// Become takes in a registration; leo is the log's end. One that is older than what is known changes nothing and
-// returns false. On a new leader epoch the followers' positions are forgotten.
-func (p *Partition) Become(r Registration, leo int64, env *Env) bool {
+// Become takes in a registration. The log ends at end, and as far as it counts for the high watermark at leo, which is less
+// where records count once they are on the disk. A registration that is older than what is known changes nothing, and
+// false is returned. What is known of the followers is forgotten when a leadership begins.
+func (p *Partition) Become(r Registration, end, leo int64, env *Env) bool {
 	if r.LeaderEpoch < p.reg.LeaderEpoch || r.LeaderEpoch == p.reg.LeaderEpoch && r.PartitionEpoch < p.reg.PartitionEpoch {
 		return false
 	}
@@ -130,15 +131,15 @@ func (p *Partition) Become(r Registration, leo int64, env *Env) bool {
 		p.role, p.followers = Follower, nil
 	default:
 		p.role = Leader
-		p.lead(newEpoch, was != Leader, env)
+		p.lead(newEpoch, was != Leader, end, env)
 	}
 	return true
 }
 
 // lead makes the followers fit the registration and the leadership.
-func (p *Partition) lead(newEpoch, newLeader bool, env *Env) {
+func (p *Partition) lead(newEpoch, newLeader bool, end int64, env *Env) {
 	if newEpoch || newLeader {
-		p.epochStart = p.leo
+		p.epochStart = end
 	}
 	followers := make([]Replica, 0, len(p.reg.Replicas)-1)
 	for _, id := range p.reg.Replicas {
@@ -197,7 +198,7 @@ type Fetch struct {
 }
 
 // ErrNotReplica says that the broker which fetched has no replica of the partition, as far as is known here.
-var ErrNotReplica = fmt.Errorf("the broker has no replica of the partition")
+var ErrNotReplica = errors.New("the broker has no replica of the partition")
 
 // Fetched takes in a follower's position at a leader whose log ends at leo. It reports whether the high watermark moved,
 // and returns the ISR to propose if the follower may join.

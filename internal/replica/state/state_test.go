@@ -12,7 +12,7 @@ import (
 // TestScripts runs testdata: each step prints the partition as it is afterwards. The local replica is broker 1.
 //
 //	new hw= leo=
-//	become leader= epoch= pepoch= replicas=(…) isr=(…)
+//	become leader= epoch= pepoch= replicas=(…) isr=(…) [end=]
 //	append leo=
 //	fetch id= offset= [start=] [epoch=] [leo=]
 //	shrink | recheck
@@ -66,7 +66,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "new":
 		s.p = New(1, integer("hw", 0), integer("leo", 0))
 	case "become":
-		if !s.p.Become(registration(s.p.reg), integer("leo", s.p.leo), &s.env) {
+		if !s.p.Become(registration(s.p.reg), integer("end", s.p.leo), s.p.leo, &s.env) {
 			out.WriteString("stale\n")
 		}
 	case "append":
