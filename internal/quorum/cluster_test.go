@@ -372,6 +372,26 @@ func TestFailover(t *testing.T) {
 	})
 }
 
+// TestResign: a leader that is about to stop hands over without an election's wait.
+func TestResign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, 1)
+		c.startAll()
+		defer c.stopAll()
+		c.propose(0)
+		old, epoch := c.leader(-1)
+		began := time.Now()
+		old.voter.Resign(context.Background())
+		if next, _ := c.leader(epoch); next == old {
+			t.Error("the leader leads again")
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("handing over took %v", took)
+		}
+		c.propose(1)
+	})
+}
+
 // TestPartitionedLeader: a leader without a majority says so, and what it proposed alone is not kept.
 func TestPartitionedLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
