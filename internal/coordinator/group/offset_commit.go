@@ -1,0 +1,102 @@
+package group
+
+import (
+	"unicode/utf16"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// offsetCommit stores offsets, of a member in its generation or of anybody for a group without members.
+func (m *Machine) offsetCommit(req *kmsg.OffsetCommitRequest) *kmsg.OffsetCommitResponse {
+	refusal := codeOf(m.checkCommit(req))
+	expireMs := int64(-1)
+	if req.RetentionTimeMillis != -1 {
+		expireMs = m.nowMs() + req.RetentionTimeMillis
+	}
+	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		rt := kmsg.OffsetCommitResponseTopic{Topic: t.Topic, TopicID: t.TopicID}
+		for j := range t.Partitions {
+			p := &t.Partitions[j]
+			code := refusal
+			if code == 0 {
+				code = codeOf(m.commit(req, t, p, expireMs))
+			}
+			rt.Partitions = append(rt.Partitions, kmsg.OffsetCommitResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}
+
+// checkCommit says whether the group takes this commit at all. Every commit of a member is a sign of life.
+func (m *Machine) checkCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
+	g := m.groups[req.Group]
+	switch {
+	case g == nil && req.Generation < 0:
+		return nil // a simple group is made with its first offset
+	case g == nil && req.Version >= 9:
+		return kerr.GroupIDNotFound
+	case g == nil:
+		return kerr.IllegalGeneration
+	case g.consumer != nil:
+		return g.consumer.checkCommit(req)
+	}
+	mem, err := g.classic.checkCommit(req)
+	if err == nil && mem != nil && (g.classic.state == stateStable || g.classic.state == statePreparingRebalance) {
+		m.hear(g.classic, mem)
+	}
+	return err
+}
+
+func (g *classicGroup) checkCommit(req *kmsg.OffsetCommitRequest) (*classicMember, *kerr.Error) {
+	if req.Generation < 0 && g.state == stateEmpty {
+		return nil, nil
+	}
+	if req.Generation < 0 && req.MemberID == "" && req.InstanceID == nil {
+		return nil, kerr.UnknownMemberID // of nobody, while there are members
+	}
+	mem, err := g.validate(req.MemberID, req.InstanceID)
+	switch {
+	case err != nil:
+		return nil, err
+	case req.Generation != g.generation:
+		return nil, kerr.IllegalGeneration
+	case g.state == stateCompletingRebalance:
+		return nil, kerr.RebalanceInProgress
+	}
+	return mem, nil
+}
+
+// commit stores one partition's offset.
+func (m *Machine) commit(req *kmsg.OffsetCommitRequest, t *kmsg.OffsetCommitRequestTopic, p *kmsg.OffsetCommitRequestTopicPartition, expireMs int64) *kerr.Error {
+	topic := m.image.TopicByName(t.Topic)
+	if topic == nil || topic.Partition(p.Partition) == nil {
+		return kerr.UnknownTopicOrPartition
+	}
+	metadata := ""
+	if p.Metadata != nil {
+		metadata = *p.Metadata
+	}
+	if javaLength(metadata) > m.settings.OffsetMetadataMaxBytes {
+		return kerr.OffsetMetadataTooLarge
+	}
+	if p.Offset < 0 {
+		return kerr.InvalidRequest // Apache stores it, and then knows no offset
+	}
+	m.emitOffset(offsetKey{req.Group, t.Topic, p.Partition}, offset{
+		offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: metadata, topicID: topic.ID, commitMs: m.nowMs(), expireMs: expireMs,
+	})
+	return nil
+}
+
+// javaLength is the length of a string as Java counts it, in UTF-16 units, by which Apache measures metadata.
+func javaLength(s string) int {
+	n := 0
+	for _, r := range s {
+		n += max(utf16.RuneLen(r), 1)
+	}
+	return n
+}

@@ -1,0 +1,66 @@
+package group
+
+import (
+	"time"
+
+	"ottla/internal/config"
+)
+
+// Settings are what a machine is configured with. They never change; [Machine.Configure] replaces them.
+type Settings struct {
+	InitialRebalanceDelay time.Duration // group.initial.rebalance.delay.ms
+	MinSessionTimeout     time.Duration // group.min.session.timeout.ms
+	MaxSessionTimeout     time.Duration // group.max.session.timeout.ms
+	MaxSize               int           // group.max.size, members
+
+	OffsetMetadataMaxBytes        int           // offset.metadata.max.bytes
+	OffsetsRetention              time.Duration // offsets.retention.minutes
+	OffsetsRetentionCheckInterval time.Duration // offsets.retention.check.interval.ms
+
+	ConsumerMaxSize      int             // group.consumer.max.size, members
+	ConsumerAssignors    []string        // group.consumer.assignors, the default first
+	MigrationPolicy      MigrationPolicy // group.consumer.migration.policy
+	RegexRefreshInterval time.Duration   // group.consumer.regex.refresh.interval.ms
+	// MaxRecordBytes bounds one record: max.message.bytes of __consumer_offsets less a batch's header. A group
+	// that would not fit gets UNKNOWN_SERVER_ERROR, as with Apache.
+	MaxRecordBytes int
+
+	config *config.Config // for what a group sets for itself
+}
+
+// A MigrationPolicy says which way groups may change their protocol while members are in them.
+type MigrationPolicy struct{ Upgrade, Downgrade bool }
+
+// NewSettings reads the settings from a broker's configuration.
+func NewSettings(c *config.Config) *Settings {
+	return &Settings{
+		InitialRebalanceDelay: c.Duration("group.initial.rebalance.delay.ms"),
+		MinSessionTimeout:     c.Duration("group.min.session.timeout.ms"),
+		MaxSessionTimeout:     c.Duration("group.max.session.timeout.ms"),
+		MaxSize:               c.Int("group.max.size"),
+
+		OffsetMetadataMaxBytes:        c.Int("offset.metadata.max.bytes"),
+		OffsetsRetention:              c.Duration("offsets.retention.minutes"),
+		OffsetsRetentionCheckInterval: c.Duration("offsets.retention.check.interval.ms"),
+
+		ConsumerMaxSize:      c.Int("group.consumer.max.size"),
+		ConsumerAssignors:    c.List("group.consumer.assignors"),
+		MigrationPolicy:      migrationPolicy(c.String("group.consumer.migration.policy")),
+		RegexRefreshInterval: c.Duration("group.consumer.regex.refresh.interval.ms"),
+		MaxRecordBytes:       c.Int("message.max.bytes") - 1024,
+
+		config: c,
+	}
+}
+
+// consumerSettings are those that a consumer group may set for itself.
+type consumerSettings struct {
+	sessionTimeout, heartbeatInterval, assignmentInterval time.Duration
+}
+
+// consumer returns the settings of a group that overrides some.
+func (s *Settings) consumer(overrides map[string]string) consumerSettings {
+	g := s.config.Group(overrides)
+	of := func(name string) time.Duration { return time.Duration(g.Int(name)) * time.Millisecond }
+	return consumerSettings{of("consumer.session.timeout.ms"), of("consumer.heartbeat.interval.ms"), of("consumer.assignment.interval.ms")}
+}
