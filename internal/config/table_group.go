@@ -2,13 +2,13 @@ package config
 
 // groupKeys are the keys of a group. Source: GroupConfig.
 var groupKeys = []Key{
-	{Name: "consumer.assignment.interval.ms", Type: Int, Default: to("1000"), Rule: atLeast(0), Importance: Medium, State: NotYet, Synonyms: []Synonym{{"group.consumer.assignment.interval.ms", 1}},
+	{Name: "consumer.assignment.interval.ms", Type: Int, Default: to("1000"), Rule: atLeast(0), Importance: Medium, State: Honoured, Synonyms: []Synonym{{"group.consumer.assignment.interval.ms", 1}},
 		Doc: "Least time between two assignments of a consumer group, in milliseconds."},
 	{Name: "consumer.assignor.offload.enable", Type: Boolean, Default: to("true"), Importance: Medium, Internal: true, State: Ignored, Why: "ottla computes assignments beside the coordinator's loop always", Synonyms: []Synonym{{"group.consumer.assignor.offload.enable", 1}},
 		Doc: "Whether assignments are computed outside of the coordinator's thread."},
-	{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: to("5000"), Rule: atLeast(1), Importance: Medium, State: NotYet, Synonyms: []Synonym{{"group.consumer.heartbeat.interval.ms", 1}},
+	{Name: "consumer.heartbeat.interval.ms", Type: Int, Default: to("5000"), Rule: atLeast(1), Importance: Medium, State: Honoured, Synonyms: []Synonym{{"group.consumer.heartbeat.interval.ms", 1}},
 		Doc: "Time between heartbeats of a consumer group's member, in milliseconds."},
-	{Name: "consumer.session.timeout.ms", Type: Int, Default: to("45000"), Rule: atLeast(1), Importance: Medium, State: NotYet, Synonyms: []Synonym{{"group.consumer.session.timeout.ms", 1}},
+	{Name: "consumer.session.timeout.ms", Type: Int, Default: to("45000"), Rule: atLeast(1), Importance: Medium, State: Honoured, Synonyms: []Synonym{{"group.consumer.session.timeout.ms", 1}},
 		Doc: "Time without a heartbeat after which a consumer group drops a member, in milliseconds."},
 	{Name: "errors.deadletterqueue.copy.record.enable", Type: Boolean, Default: to("false"), Importance: Medium, State: NotYet,
 		Doc: "Whether key and value are copied to the dead letter topic."},
