@@ -39,9 +39,7 @@ func (t *turn) bootstrap(formatted [][]byte) error {
 		if !ok {
 			return fmt.Errorf("the bootstrap checkpoint holds a %T, which metadata.version %d does not have; format the directory again", m, level)
 		}
-		t.emitted = append(t.emitted, m)
-		t.values = append(t.values, records.AppendMetadata(nil, m, version))
-		t.replay(m)
+		t.add(m, version)
 	}
 	return nil
 }
@@ -74,7 +72,7 @@ var securityProtocols = map[string]int16{"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTE
 
 // registerSelf emits where this controller listens, unless the metadata says so already.
 func (t *turn) registerSelf(incarnation uuid.UUID, endpoints []metadata.Endpoint) {
-	if t.level() < protocol.ControllerRegistrationSince || len(endpoints) == 0 {
+	if t.version < protocol.ControllerRegistrationSince || len(endpoints) == 0 {
 		return
 	}
 	if c := t.image().Controller(t.nodeID); c != nil && c.Incarnation == incarnation {

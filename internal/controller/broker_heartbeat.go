@@ -78,11 +78,11 @@ func (t *turn) directoriesOffline(req *kmsg.BrokerHeartbeatRequest) {
 			online = append(online, d)
 		}
 	}
-	if len(online) == len(b.LogDirs) || len(online) == 0 || t.level() < protocol.DirectoriesSince {
+	if len(online) == len(b.LogDirs) || len(online) == 0 || t.version < protocol.DirectoriesSince {
 		return
 	}
 	t.emit(&records.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, LogDirs: online})
-	t.elections(departure{remove: b.ID, add: nobody, unclean: nobody}, func(p *metadata.Partition) bool {
+	t.elections(departure{remove: b.ID, unclean: nobody}, func(p *metadata.Partition) bool {
 		dir, ok := p.Directory(b.ID)
 		return ok && slices.Contains(offline, dir) && slices.Contains(p.ISR, b.ID)
 	})
@@ -91,7 +91,7 @@ func (t *turn) directoriesOffline(req *kmsg.BrokerHeartbeatRequest) {
 // directoriesCordoned notes which directories take no new replicas.
 func (t *turn) directoriesCordoned(req *kmsg.BrokerHeartbeatRequest) {
 	b := t.image().Broker(req.BrokerID)
-	if req.CordonedLogDirs == nil || t.level() < protocol.CordonedDirsSince {
+	if req.CordonedLogDirs == nil || t.version < protocol.CordonedDirsSince {
 		return
 	}
 	cordoned := directoryIDs(req.CordonedLogDirs)

@@ -27,7 +27,7 @@ func (t *turn) brokerRegistration(req *kmsg.BrokerRegistrationRequest) answer {
 	old := t.image().Broker(req.BrokerID)
 	again := old != nil && old.Incarnation == req.IncarnationID
 	r := registration(req)
-	if t.level() < protocol.DirectoriesSince {
+	if t.version < protocol.DirectoriesSince {
 		r.LogDirs = nil
 	}
 	r.BrokerEpoch = stampedEpoch
@@ -55,10 +55,10 @@ func (t *turn) brokerRegistration(req *kmsg.BrokerRegistrationRequest) answer {
 func (t *turn) succeed(old *metadata.Broker, req *kmsg.BrokerRegistrationRequest) {
 	id := req.BrokerID
 	if !t.elr() || req.PreviousBrokerEpoch == old.Epoch {
-		t.elections(departure{remove: id, add: nobody, unclean: nobody}, inISR(id))
+		t.elections(departure{remove: id, unclean: nobody}, inISR(id))
 		return
 	}
-	t.elections(departure{remove: nobody, add: nobody, unclean: id}, func(p *metadata.Partition) bool {
+	t.elections(departure{remove: nobody, unclean: id}, func(p *metadata.Partition) bool {
 		return slices.Contains(p.ISR, id) || slices.Contains(p.ELR, id)
 	})
 }
@@ -159,7 +159,7 @@ func directoryIDs(ids [][16]byte) []uuid.UUID {
 }
 
 func (t *turn) checkLogDirs(req *kmsg.BrokerRegistrationRequest) error {
-	if t.level() < protocol.DirectoriesSince {
+	if t.version < protocol.DirectoriesSince {
 		return nil
 	}
 	dirs := directoryIDs(req.LogDirs)

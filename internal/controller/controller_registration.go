@@ -25,8 +25,8 @@ func (t *turn) controllerRegistration(req *kmsg.ControllerRegistrationRequest) a
 			err = refuse(kerr.InvalidRegistration, "controller %d advertises a listener without name, host or port: %q at %q port %d", req.ControllerID, l.Name, l.Host, l.Port)
 		}
 	}
-	if t.level() < protocol.ControllerRegistrationSince {
-		err = refuse(kerr.UnsupportedVersion, "metadata.version %s has no record of controllers", t.level())
+	if t.version < protocol.ControllerRegistrationSince {
+		err = refuse(kerr.UnsupportedVersion, "metadata.version %s has no record of controllers", t.version)
 	}
 	if err == nil {
 		err = t.checkFeatures(ranges)

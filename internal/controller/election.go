@@ -53,7 +53,7 @@ type change struct {
 func (t *turn) change(topic *metadata.Topic, id int32) *change {
 	p := topic.Partition(id)
 	c := &change{
-		topicID: topic.ID, id: id, was: p, level: t.level(), useELR: t.elr(), minISR: t.minISR(topic.Name), directory: t.directory,
+		topicID: topic.ID, id: id, was: p, level: t.version, useELR: t.elr(), minISR: t.minISR(topic.Name), directory: t.directory,
 		replicas: p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing, elr: p.ELR, lastKnown: p.LastKnownELR,
 		recovery: p.LeaderRecoveryState, uncleanShutdown: nobody,
 	}
@@ -261,7 +261,6 @@ func (c *change) allDirectories() []uuid.UUID {
 // A departure is a broker's change of state, as partitions see it. Fields that do not apply are nobody.
 type departure struct {
 	remove  int32 // leaves every ISR and must not lead
-	add     int32 // may lead from now on
 	unclean int32 // may have lost its tail: leaves every ISR and ELR
 }
 
@@ -279,7 +278,7 @@ func (t *turn) elections(d departure, concerned func(*metadata.Partition) bool) 
 			c.isr = without(p.ISR, d.remove, d.unclean)
 			c.uncleanShutdown = d.unclean
 			c.mayLead = func(broker int32) bool {
-				return broker != d.remove && (broker == d.add || t.active(broker)) && t.dirOnline(p, broker)
+				return broker != d.remove && t.active(broker) && t.dirOnline(p, broker)
 			}
 			if r := c.record(); r != nil {
 				changes = append(changes, r)
@@ -301,7 +300,7 @@ func leaderless(p *metadata.Partition) bool { return p.Leader == metadata.NoLead
 
 // fence emits that a broker leads nothing and is not to be seen by clients.
 func (t *turn) fence(id int32) {
-	t.elections(departure{remove: id, add: nobody, unclean: nobody}, inISR(id))
+	t.elections(departure{remove: id, unclean: nobody}, inISR(id))
 	t.emit(&records.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: t.image().Broker(id).Epoch, Fenced: fenced})
 }
 
@@ -315,13 +314,13 @@ const (
 // unfence emits that a broker has caught up, and makes it leader where one is missing.
 func (t *turn) unfence(id int32) {
 	t.emit(&records.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: t.image().Broker(id).Epoch, Fenced: unfenced})
-	t.elections(departure{remove: nobody, add: id, unclean: nobody}, leaderless)
+	t.elections(departure{remove: nobody, unclean: nobody}, leaderless)
 }
 
 // shutDown emits that a broker wants to stop, and moves its leaderships away.
 func (t *turn) shutDown(id int32) {
 	t.emit(&records.BrokerRegistrationChangeRecord{BrokerID: id, BrokerEpoch: t.image().Broker(id).Epoch, InControlledShutdown: inControlledShutdown})
-	t.elections(departure{remove: id, add: nobody, unclean: nobody}, inISR(id))
+	t.elections(departure{remove: id, unclean: nobody}, inISR(id))
 }
 
 // leads reports whether a broker leads any partition.

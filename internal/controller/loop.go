@@ -43,6 +43,7 @@ type loop struct {
 	epoch   int32           // in which it leads
 	image   *metadata.Image // speculative
 	pending []*entry        // proposed, not yet committed
+	parked  []*operation    // see awaitsEpoch
 
 	idle      timer // until a NoOpRecord is due (metadata.max.idle.interval.ms)
 	balancing timer // until the next look for preferred leaders (leader.imbalance.check.interval.seconds)
@@ -241,7 +242,28 @@ func (l *loop) settle(b quorum.Batch) error {
 		// The speculation knew the broker's epoch by its placeholder only.
 		l.rebase()
 	}
+	parked := l.parked
+	l.parked = nil
+	for _, op := range parked {
+		l.serve(op)
+	}
 	return nil
+}
+
+// awaitsEpoch reports whether a request is about a broker whose registration is on its way: its epoch, which the
+// records to come must name, is known once that is committed.
+func (l *loop) awaitsEpoch(req kmsg.Request) bool {
+	var id int32
+	switch req := req.(type) {
+	case *kmsg.BrokerRegistrationRequest:
+		id = req.BrokerID
+	case *kmsg.UnregisterBrokerRequest:
+		id = req.BrokerID
+	default:
+		return false
+	}
+	b := l.image.Broker(id)
+	return b != nil && b.Epoch == stampedEpoch
 }
 
 func (l *loop) answer(waiters []waiter, base int64) {
@@ -308,7 +330,10 @@ func (l *loop) deactivate() {
 	for _, e := range l.pending {
 		e.refuse()
 	}
-	l.pending = nil
+	for _, op := range l.parked {
+		op.refuse()
+	}
+	l.pending, l.parked = nil, nil
 }
 
 func (e *entry) refuse() {
@@ -344,6 +369,10 @@ func (l *loop) evaluate(op *operation, e *entry) {
 	now := time.Now()
 	if op.req == nil {
 		l.world.sessions.disconnected(op.disconnected, now)
+		return
+	}
+	if l.awaitsEpoch(op.req) {
+		l.parked = append(l.parked, op)
 		return
 	}
 	t := newTurn(&l.world, l.image, now)

@@ -444,3 +444,36 @@ func BenchmarkCreateTopics(b *testing.B) {
 		t.image()
 	}
 }
+
+// A broker that repeats its registration while the first is on its way gets the same epoch.
+func TestRegistrationInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newFakeQuorum(50 * time.Millisecond)
+		c := start(t, q)
+		defer c.Close()
+		q.lead(1, 1)
+		synctest.Wait()
+		epochs := make(chan int64, 3)
+		for range 3 {
+			go func() {
+				resp, err := c.Handle(t.Context(), registrationOf(1, 1))
+				if err != nil {
+					panic(err)
+				}
+				epochs <- resp.(*kmsg.BrokerRegistrationResponse).BrokerEpoch
+			}()
+		}
+		first := <-epochs
+		for range 2 {
+			if epoch := <-epochs; epoch != first || epoch < 0 {
+				t.Errorf("epochs %d and %d", first, epoch)
+			}
+		}
+		if resp := ask[*kmsg.BrokerHeartbeatResponse](t, c, heartbeatOf(1, first, first)); resp.ErrorCode != 0 || resp.IsFenced {
+			t.Errorf("%+v", resp)
+		}
+		if resp := ask[*kmsg.BrokerHeartbeatResponse](t, c, heartbeatOf(1, -1, first)); resp.ErrorCode != 77 {
+			t.Errorf("%+v", resp)
+		}
+	})
+}

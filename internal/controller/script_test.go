@@ -19,10 +19,10 @@ import (
 	"ottla/internal/uuid"
 )
 
-// TestScripts runs testdata/*.txt against the pure part: each command is one request, its records are committed at once, and
+// TestScripts runs testdata/scripts/*.txt against the pure part: each command is one request, its records are committed at once, and
 // what is printed are those records and the answer. The clock stands still unless a script moves it.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := newScript(t)
 		datadriven.RunTest(t, path, s.run)
 	})
@@ -34,6 +34,8 @@ type script struct {
 	img   *metadata.Image
 	now   time.Time
 	ids   byte
+	// vouched are the members of the ISR that a leader asked for last.
+	vouched []int32
 }
 
 const testCluster = "test-cluster"

@@ -42,14 +42,15 @@ type turn struct {
 	*world
 	now time.Time
 
-	img     *metadata.Image // with the records of this turn up to those in delta
-	delta   *metadata.Delta // what was emitted since; nil if nothing
+	version protocol.MetadataVersion // of the cluster, this turn's changes included
+	img     *metadata.Image          // with the records of this turn up to those in delta
+	delta   *metadata.Delta          // what was emitted since; nil if nothing
 	emitted []records.Message
 	values  [][]byte // the same, framed
 }
 
 func newTurn(w *world, img *metadata.Image, now time.Time) *turn {
-	return &turn{world: w, img: img, now: now}
+	return &turn{world: w, version: img.MetadataVersion(), img: img, now: now}
 }
 
 // image returns the metadata with everything that this turn emitted.
@@ -62,12 +63,20 @@ func (t *turn) image() *metadata.Image {
 
 // emit adds a record to what this turn decides. The record must be one that the cluster's metadata.version has.
 func (t *turn) emit(m records.Message) {
-	version, ok := records.MetadataRecordVersion(m, int16(t.level()))
+	version, ok := records.MetadataRecordVersion(m, int16(t.version))
 	if !ok {
-		panic(fmt.Sprintf("controller: %T cannot be written at metadata.version %s", m, t.level()))
+		panic(fmt.Sprintf("controller: %T cannot be written at metadata.version %s", m, t.version))
 	}
+	t.add(m, version)
+}
+
+// add is emit for a record of the given version.
+func (t *turn) add(m records.Message, version int16) {
 	t.emitted = append(t.emitted, m)
 	t.values = append(t.values, records.AppendMetadata(nil, m, version))
+	if f, ok := m.(*records.FeatureLevelRecord); ok && f.Name == protocol.FeatureMetadataVersion {
+		t.version = protocol.MetadataVersion(f.FeatureLevel)
+	}
 	t.replay(m)
 }
 
@@ -93,12 +102,9 @@ func bracket(m records.Message) bool {
 	return false
 }
 
-// level returns the metadata.version of the cluster, this turn's changes included.
-func (t *turn) level() protocol.MetadataVersion { return t.image().MetadataVersion() }
-
 // elr reports whether eligible leader replicas are kept (KIP-966).
 func (t *turn) elr() bool {
-	return t.level() >= protocol.ELRSince && t.image().FeatureLevel(protocol.FeatureELR) > 0
+	return t.version >= protocol.ELRSince && t.image().FeatureLevel(protocol.FeatureELR) > 0
 }
 
 // active reports whether a broker may lead and be put into an ISR.
@@ -132,8 +138,8 @@ func (t *turn) unclean(topic string) bool {
 // checkBroker makes sure that a request comes from the registered incarnation of a broker.
 func (t *turn) checkBroker(id int32, epoch int64) error {
 	b := t.image().Broker(id)
-	if b == nil {
-		return refuse(kerr.StaleBrokerEpoch, "no broker with id %d is registered", id)
+	if b == nil || epoch < 0 { // nobody knows an epoch that is yet to be stamped
+		return refuse(kerr.StaleBrokerEpoch, "no broker %d is registered with epoch %d", id, epoch)
 	}
 	if b.Epoch != epoch {
 		return refuse(kerr.StaleBrokerEpoch, "broker %d sent epoch %d, but its registration has epoch %d", id, epoch, b.Epoch)

@@ -16,7 +16,7 @@ func (t *turn) unregisterBroker(req *kmsg.UnregisterBrokerRequest) answer {
 		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.BrokerIDNotRegistered, "Broker ID %d is not currently registered", req.BrokerID))
 		return reply(resp)
 	}
-	t.elections(departure{remove: b.ID, add: nobody, unclean: nobody}, inISR(b.ID))
+	t.elections(departure{remove: b.ID, unclean: nobody}, inISR(b.ID))
 	t.emit(&records.UnregisterBrokerRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch})
 	delete(t.sessions.of, b.ID)
 	return reply(resp)
@@ -26,8 +26,8 @@ func (t *turn) unregisterBroker(req *kmsg.UnregisterBrokerRequest) answer {
 func (t *turn) unregisterController(req *kmsg.UnregisterControllerRequest) answer {
 	resp := req.ResponseKind().(*kmsg.UnregisterControllerResponse)
 	switch {
-	case t.level() < protocol.ControllerUnregistrationSince:
-		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.UnsupportedVersion, "metadata.version %s has no record for it", t.level()))
+	case t.version < protocol.ControllerUnregistrationSince:
+		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.UnsupportedVersion, "metadata.version %s has no record for it", t.version))
 	case t.image().Controller(req.ControllerID) == nil:
 		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.InvalidRequest, "Controller ID %d is not currently registered", req.ControllerID))
 	default:

@@ -110,7 +110,7 @@ func (t *turn) checkFeatureUpdate(u *kmsg.UpdateFeaturesRequestFeatureUpdate, ve
 		return bad("Invalid update version %d for feature %s. Can't downgrade to a newer version.", u.MaxVersionLevel, u.Feature)
 	case u.MaxVersionLevel < now && u.Feature == protocol.FeatureMetadataVersion:
 		return bad("Invalid update version %d for feature %s: downgrades of it are not supported, records in the log may not fit the older level.", u.MaxVersionLevel, u.Feature)
-	case u.Feature == protocol.FeatureELR && u.MaxVersionLevel > 0 && t.level() < protocol.ELRSince:
+	case u.Feature == protocol.FeatureELR && u.MaxVersionLevel > 0 && t.version < protocol.ELRSince:
 		return bad("Invalid update version %d for feature %s: it needs metadata.version %s or newer.", u.MaxVersionLevel, u.Feature, protocol.ELRSince)
 	}
 	return t.allSupport(u)
