@@ -106,9 +106,9 @@ func registration(m *metadata.Partition) state.Registration {
 func (p *Partition) settle() {
 	p.mu.Lock()
 	p.mu.queued = false
-	log, gone := p.mu.log, p.mu.gone
+	log, done := p.mu.log, p.mu.gone != nil || p.mu.ready == nil // by an earlier call, which met a newer target
 	p.mu.Unlock()
-	if gone != nil {
+	if done {
 		return
 	}
 	if log == nil {

@@ -186,12 +186,12 @@ func (s *Set) Partitions(yield func(*Partition) bool) {
 // committed (the broker has caught up with the metadata log), never from a log that is still being read.
 func (s *Set) Apply(d *metadata.Delta) {
 	img := d.Image()
-	s.image.Store(img)
+	first := s.image.Swap(img) == metadata.Empty
 	for c := range d.Topics() {
 		if c.New == nil {
 			s.deleteTopic(c.ID(), c.Name())
 		} else {
-			s.changeTopic(c, img, d.Prev() == metadata.Empty)
+			s.changeTopic(c, img, first)
 		}
 	}
 	s.reconfigure(d, img)
