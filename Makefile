@@ -1,0 +1,40 @@
+# What needs more than Go. Each target installs what it needs; ../shared is beside a founder's checkout only.
+shared := ../shared
+
+.PHONY: build test race lint interop conformance simulation fuzz generate bench
+
+build: ## the one static binary, ./ottla
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ottla ./cmd/ottla
+
+test:
+	go test ./...
+
+race:
+	go test -race ./...
+
+lint:
+	go vet ./...
+	go tool staticcheck ./...
+
+interop: ## Java, Python, Node and kcat against the built binary, and a directory handed to Apache and back
+	interop/run.sh -v
+
+conformance: ## suites that others wrote; conformance/expected.tsv says what must pass
+	@test -d $(shared)/conformance || { echo "make conformance: $(shared)/conformance is missing: the suites are not part of this repository"; exit 1; }
+	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 12m -v ./conformance
+
+simulation: ## whole clusters in one process, more seeds than go test runs
+	go test -count=1 -run Simulation ./internal/sim -seeds 200
+
+fuzz: ## every fuzz target for a few seconds
+	.ci/fuzz 4s
+
+generate:
+	go generate ./...
+
+bench: ## beside Apache Kafka, alternating in one run
+	@test -d $(shared)/bench || { echo "make bench: $(shared)/bench is missing: the load generator is not part of this repository"; exit 1; }
+	$(MAKE) build
+	$(shared)/bench/run.sh \
+		apache='$(abspath $(shared))/peers/apache-kafka/start.sh {port} {data}' \
+		ottla='$(CURDIR)/ottla serve --set listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0 --set log.dirs={data} --set ottla.console.listener='

@@ -1,0 +1,45 @@
+package broker
+
+import (
+	"context"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ottla/internal/metadata"
+	"ottla/internal/replica/state"
+)
+
+// offsetForLeaderEpoch tells where leader epochs end, by which a consumer or follower finds out whether its log was cut.
+func (b *Broker) offsetForLeaderEpoch(ctx context.Context, req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
+	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+	img := b.image()
+	resp.Topics = make([]kmsg.OffsetForLeaderEpochResponseTopic, len(req.Topics))
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		out := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		out.Topic = t.Topic
+		for j := range t.Partitions {
+			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			rp.Partition = t.Partitions[j].Partition
+			end, err := b.epochEnd(ctx, img, req.ReplicaID, t.Topic, &t.Partitions[j])
+			rp.ErrorCode, rp.LeaderEpoch, rp.EndOffset = code(err), end.Epoch, end.Offset
+			out.Partitions = append(out.Partitions, rp)
+		}
+		resp.Topics[i] = out
+	}
+	return resp
+}
+
+var unknownEpochEnd = state.EpochEnd{Epoch: -1, Offset: -1}
+
+func (b *Broker) epochEnd(ctx context.Context, img *metadata.Image, replicaID int32, topic string, p *kmsg.OffsetForLeaderEpochRequestTopicPartition) (state.EpochEnd, error) {
+	part, err := b.describable(ctx, img, topic, p.Partition)
+	if err != nil {
+		return unknownEpochEnd, err
+	}
+	end, err := part.EpochEnd(p.CurrentLeaderEpoch, p.LeaderEpoch, replicaID == debugConsumerID)
+	if err != nil {
+		return unknownEpochEnd, err
+	}
+	return end, nil
+}
