@@ -10,7 +10,7 @@ func Handles(key int16) bool {
 	case kmsg.CreateTopics, kmsg.DeleteTopics, kmsg.AlterConfigs, kmsg.CreatePartitions, kmsg.ElectLeaders, kmsg.IncrementalAlterConfigs,
 		kmsg.AlterPartitionAssignments, kmsg.ListPartitionReassignments, kmsg.AlterPartition, kmsg.UpdateFeatures, kmsg.DescribeCluster,
 		kmsg.BrokerRegistration, kmsg.BrokerHeartbeat, kmsg.UnregisterBroker, kmsg.AllocateProducerIDs, kmsg.ControllerRegistration,
-		kmsg.AssignReplicasToDirs, kmsg.UnregisterController:
+		kmsg.AssignReplicasToDirs, kmsg.UnregisterController, kmsg.AlterClientQuotas:
 		return true
 	}
 	return false
@@ -53,6 +53,8 @@ func (t *turn) handle(req kmsg.Request) answer {
 		return t.controllerRegistration(req)
 	case *kmsg.AssignReplicasToDirsRequest:
 		return t.assignReplicasToDirs(req)
+	case *kmsg.AlterClientQuotasRequest:
+		return t.alterClientQuotas(req)
 	case *kmsg.UnregisterControllerRequest:
 		return t.unregisterController(req)
 	}

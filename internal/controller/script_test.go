@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -343,6 +344,8 @@ func (s *script) build(d *datadriven.TestData, a args) kmsg.Request {
 			req.FeatureUpdates = append(req.FeatureUpdates, u)
 		}
 		return req
+	case "quota":
+		return s.quota(a)
 	case "describe-cluster":
 		req := kmsg.NewPtrDescribeClusterRequest()
 		req.EndpointType = int8(a.int("type", 2))
@@ -509,6 +512,39 @@ func (s *script) isr(a args) kmsg.Request {
 	topic := kmsg.NewAlterPartitionRequestTopic()
 	topic.TopicID, topic.Partitions = s.topicID(name), append(topic.Partitions, p)
 	req.Topics = append(req.Topics, topic)
+	return req
+}
+
+// quota reads user=u client-id=c ip=i, of which "-" is the default, and key=value or remove=key.
+func (s *script) quota(a args) kmsg.Request {
+	req := kmsg.NewPtrAlterClientQuotasRequest()
+	req.ValidateOnly = a.has("validate-only")
+	e := kmsg.NewAlterClientQuotasRequestEntry()
+	for _, name := range slices.Sorted(maps.Keys(a.named)) {
+		value := a.named[name]
+		switch name {
+		case quotaUser, quotaClientID, quotaIP, "planet":
+			x := kmsg.NewAlterClientQuotasRequestEntryEntity()
+			x.Type, x.Name = name, &value
+			if value == "-" {
+				x.Name = nil
+			}
+			e.Entity = append(e.Entity, x)
+		case "remove":
+			op := kmsg.NewAlterClientQuotasRequestEntryOp()
+			op.Key, op.Remove = value, true
+			e.Ops = append(e.Ops, op)
+		default:
+			op := kmsg.NewAlterClientQuotasRequestEntryOp()
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			op.Key, op.Value = name, n
+			e.Ops = append(e.Ops, op)
+		}
+	}
+	req.Entries = append(req.Entries, e)
 	return req
 }
 
