@@ -239,7 +239,6 @@ func (p *Partition) retire(err error) *storage.Log {
 
 // configure replaces the settings.
 func (p *Partition) configure(c *Config) {
-	var w wakes
 	p.config.Store(c)
 	p.mu.Lock()
 	if p.mu.log != nil {
@@ -247,13 +246,9 @@ func (p *Partition) configure(c *Config) {
 	}
 	if p.mu.state != nil && p.mu.ready == nil && p.mu.gone == nil {
 		p.showLocked() // min.insync.replicas may be another
-		env := p.env()
-		if p.mu.state.Recheck(&env) {
-			p.publishBoundsLocked(&w)
-		}
 	}
 	p.mu.Unlock()
-	w.call()
+	p.recheck()
 }
 
 // hosts reports whether a broker has a replica of a partition.

@@ -60,7 +60,7 @@ func (p *Partition) AppendAsFollower(epoch int32, batches []byte, leaderHW, lead
 }
 
 // Truncate cuts a follower's log that parted from its leader's, as the leader's EpochEnd says, and returns its new end.
-func (p *Partition) Truncate(epoch int32, leader state.EpochEnd) (int64, error) {
+func (p *Partition) Truncate(epoch int32, leader EpochEnd) (int64, error) {
 	p.following <- struct{}{}
 	defer func() { <-p.following }()
 	log, err := p.follower(epoch)

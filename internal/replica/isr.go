@@ -69,4 +69,19 @@ func (p *Partition) shrink() {
 	}
 	p.mu.Unlock()
 	p.propose(proposal)
+	p.recheck()
+}
+
+// recheck moves the high watermark if the brokers' states, or the time that has passed, now allow it.
+func (p *Partition) recheck() {
+	var w wakes
+	p.mu.Lock()
+	if p.mu.state != nil && p.mu.ready == nil && p.mu.gone == nil {
+		env := p.env()
+		if p.mu.state.Recheck(&env) {
+			p.publishBoundsLocked(&w)
+		}
+	}
+	p.mu.Unlock()
+	w.call()
 }

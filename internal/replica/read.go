@@ -5,6 +5,12 @@ import (
 	"ottla/internal/storage"
 )
 
+// EpochEnd and FollowerFetch are what the signatures here need of package state, for those who import only this one.
+type (
+	EpochEnd      = state.EpochEnd
+	FollowerFetch = state.Fetch
+)
+
 // Isolation bounds what a read may see.
 type Isolation uint8
 
@@ -34,7 +40,7 @@ type ReadResult struct {
 	LastStableOffset int64
 	LogStartOffset   int64
 	// Diverging is set if the reader's log is not a prefix of this one and must be cut first; nothing was read then.
-	Diverging *state.EpochEnd
+	Diverging *EpochEnd
 	// Aborted are the aborted transactions in the range, for ReadCommitted.
 	Aborted []storage.AbortedTxn
 }
@@ -101,7 +107,7 @@ func (p *Partition) read(v *view, o *ReadOptions) (ReadResult, error) {
 // ReadAsReplica is Read for a follower's fetch, which also tells the leader how far the follower is: the high watermark may
 // move, and the follower may be proposed for the ISR. Errors are those of Read, *NotReplicaError and *StaleBrokerError.
 // o.Isolation is taken as ReadReplica.
-func (p *Partition) ReadAsReplica(o ReadOptions, f state.Fetch) (ReadResult, error) {
+func (p *Partition) ReadAsReplica(o ReadOptions, f FollowerFetch) (ReadResult, error) {
 	o.Isolation, o.AnyReplica = ReadReplica, false
 	v, err := p.serve(o.LeaderEpoch, true)
 	if err != nil {
@@ -133,9 +139,13 @@ func (p *Partition) fetched(f state.Fetch, epochNamed bool) error {
 		return p.view.Load().notLeader()
 	}
 	env := p.env()
+	before := p.mu.state.LowWatermark(f.LogStartOffset, isAnyBroker)
 	moved, join, err := p.mu.state.Fetched(f, p.countedEnd(), &env)
 	if moved {
 		p.publishBoundsLocked(&w)
+	}
+	if p.mu.state.LowWatermark(f.LogStartOffset, isAnyBroker) != before { // a DeleteRecords may wait for it
+		p.mu.subs.fire(&w, false)
 	}
 	p.mu.Unlock()
 	w.call()
@@ -146,9 +156,11 @@ func (p *Partition) fetched(f state.Fetch, epochNamed bool) error {
 	return nil
 }
 
+func isAnyBroker(int32) bool { return true }
+
 // EpochEnd answers OffsetForLeaderEpoch: the largest leader epoch up to requested and where it ends, -1 and -1 if that is
 // not known. current is the client's current leader epoch, -1 none. Errors are those of Read.
-func (p *Partition) EpochEnd(current, requested int32, anyReplica bool) (state.EpochEnd, error) {
+func (p *Partition) EpochEnd(current, requested int32, anyReplica bool) (EpochEnd, error) {
 	v, err := p.serve(current, !anyReplica)
 	if err != nil {
 		return state.EpochEnd{}, err

@@ -195,6 +195,20 @@ func (s *Set) Apply(d *metadata.Delta) {
 		}
 	}
 	s.reconfigure(d, img)
+	for range d.Brokers() {
+		s.recheck()
+		break
+	}
+}
+
+// recheck looks which high watermarks may move now that a broker's state has changed: a follower that was about to join an ISR,
+// and held it up, may be gone.
+func (s *Set) recheck() {
+	for p := range s.Partitions {
+		if p.view.Load().replicas > 1 {
+			p.recheck()
+		}
+	}
 }
 
 func (s *Set) deleteTopic(id uuid.UUID, name string) {
