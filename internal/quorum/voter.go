@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,6 +120,8 @@ func OpenVoter(o VoterOptions) (*Voter, error) {
 	if o.ElectionTimeout <= 0 {
 		o.ElectionTimeout = time.Second
 	}
+	o.Voters = slices.Clone(o.Voters)
+	slices.SortFunc(o.Voters, func(a, b Replica) int { return cmp.Compare(a.NodeID, b.NodeID) }) // on all nodes alike
 	v := &Voter{
 		o: o, self: member{o.NodeID, o.DirectoryID}, known: make(map[int32]uuid.UUID), outgoing: make(map[uint64]int),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
