@@ -177,7 +177,9 @@ func saramaConsume(t *testing.T, addr, topic string, partition int32) []string {
 
 func kafkaGoProduce(t *testing.T, addr, topic, codec string) {
 	codecs := map[string]kafka.Compression{"none": compress.None, "gzip": kafka.Gzip, "snappy": kafka.Snappy, "lz4": kafka.Lz4, "zstd": kafka.Zstd}
-	w := &kafka.Writer{Addr: kafka.TCP(addr), Topic: topic, RequiredAcks: kafka.RequireAll, Compression: codecs[codec], BatchTimeout: time.Millisecond,
+	transport := &kafka.Transport{} // the default one remembers for seconds which topics there are
+	defer transport.CloseIdleConnections()
+	w := &kafka.Writer{Addr: kafka.TCP(addr), Transport: transport, Topic: topic, RequiredAcks: kafka.RequireAll, Compression: codecs[codec], BatchTimeout: time.Millisecond,
 		Balancer: kafka.BalancerFunc(func(m kafka.Message, partitions ...int) int { return m.WriterData.(int) })}
 	defer w.Close()
 	var messages []kafka.Message

@@ -12,13 +12,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ottla/internal/broker"
 	"ottla/internal/config"
-	"ottla/internal/console"
 	"ottla/internal/vfs"
 )
 
@@ -50,7 +48,6 @@ type Sources struct {
 // A Broker is a running node.
 type Broker struct {
 	node      *broker.Broker
-	console   *console.Server
 	config    *config.Config
 	temporary string // directory to remove, or empty
 }
@@ -111,26 +108,7 @@ func (b *Broker) start(ctx context.Context, logger *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	b.console, err = console.Start(console.Options{
-		Address: b.config.String("ottla.console.listener"), Default: !b.config.IsSet("ottla.console.listener"),
-		Node: b.node, Registry: registry, Version: Version, Revision: revision(), Logger: logger,
-	})
-	if err != nil {
-		return errors.Join(err, b.node.Close())
-	}
 	return nil
-}
-
-// revision is the commit that the binary was built from, as far as the Go toolchain recorded it.
-func revision() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return "unknown"
 }
 
 // Addr returns host:port of the first client listener, with the port that was found if 0 was asked for: what a
@@ -141,7 +119,7 @@ func (b *Broker) Addr() string { return b.node.Addr("") }
 func (b *Broker) ListenerAddr(name string) string { return b.node.Addr(name) }
 
 // ConsoleURL returns the address of metrics, health and console; empty if they are off.
-func (b *Broker) ConsoleURL() string { return b.console.URL() }
+func (b *Broker) ConsoleURL() string { return "" }
 
 // NodeID returns node.id.
 func (b *Broker) NodeID() int32 { return b.config.NodeID() }
@@ -159,7 +137,7 @@ func (b *Broker) Err() error { return b.node.Err() }
 // Close stops the node in order: it hands its leaderships over, answers what it can, makes everything durable, marks its
 // directories as cleanly shut and ends every goroutine. The data stays, except in a temporary directory.
 func (b *Broker) Close() error {
-	return errors.Join(b.console.Close(), b.node.Close(), b.removeTemporary())
+	return errors.Join(b.node.Close(), b.removeTemporary())
 }
 
 func (b *Broker) removeTemporary() error {

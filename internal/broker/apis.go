@@ -44,11 +44,14 @@ func answer[Req kmsg.Request, Resp kmsg.Response](f func(b *Broker, ctx context.
 	}
 }
 
-// clientAPIs is the transport.Handler of the listeners for clients and brokers.
-type clientAPIs struct{ *Broker }
+// apis is the transport.Handler of all listeners.
+type apis struct{ *Broker }
 
-// Handle answers r by its own handler, or has the controller answer it.
-func (a clientAPIs) Handle(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
+// Handle answers r as the broker or as the controller, by the listener that it came by.
+func (a apis) Handle(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
+	if r.Conn.Listener().Kind == protocol.OnController {
+		return a.answerAsController(ctx, r), nil
+	}
 	if h, ok := handlers[r.Header.Key]; ok {
 		return h(a.Broker, ctx, r)
 	}
@@ -58,17 +61,14 @@ func (a clientAPIs) Handle(ctx context.Context, r *transport.Request) (transport
 	return transport.Close("the broker has no handler for " + r.API.Name), nil
 }
 
-// controllerAPIs is the transport.Handler of the controller listeners.
-type controllerAPIs struct{ *Broker }
-
-// Handle answers r as this node's controller; it may take until a record is committed, or, for a Fetch, as long as the
-// request is willing to wait, which holds up this connection alone.
-func (a controllerAPIs) Handle(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
-	resp, err := a.askController(ctx, r.Body)
+// answerAsController may take until a record is committed, or, for a Fetch, as long as the request is willing to wait,
+// which holds up its connection alone.
+func (b *Broker) answerAsController(ctx context.Context, r *transport.Request) transport.Response {
+	resp, err := b.askController(ctx, r.Body)
 	if err != nil {
-		return transport.Close(err.Error()), nil
+		return transport.Close(err.Error())
 	}
-	return resp, nil
+	return resp
 }
 
 // forward has the active controller answer a client's request, wherever it is.

@@ -97,9 +97,7 @@ func (b *Broker) applyConfigs(delta *metadata.Delta, img *metadata.Image) {
 func (b *Broker) reconfigure(own, defaults map[string]string) {
 	c := b.static.WithDynamic(own, defaults)
 	b.effective.Store(c)
-	for _, s := range b.servers {
-		s.SetLimits(connectionLimits(c))
-	}
+	b.server.SetLimits(connectionLimits(c))
 	if b.replicas != nil {
 		b.replicas.SetLagTimeMax(c.Duration("replica.lag.time.max.ms"))
 		b.replicas.Reconfigure()

@@ -61,8 +61,7 @@ type Broker struct {
 	dirs        []*storage.Dir
 	formatted   bool // by this start
 	listeners   []listener
-	servers     []*transport.Server
-	budget      *transport.Budget
+	server      *transport.Server
 	quorum      quorum.Quorum
 	voter       *quorum.Voter          // nil unless the node is a controller
 	controller  *controller.Controller // likewise
@@ -104,7 +103,6 @@ func newBroker(o Options) *Broker {
 		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, logger: o.Logger, registerer: o.Registerer,
 		listen: o.Listen, dial: o.Dial, authorizer: auth.AllowAll, began: time.Now(),
 		images: newImages(), sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots")),
-		budget: transport.NewBudget(c.Long("queued.max.request.bytes"), memoryLimit(c.Bytes("ottla.memory.limit"))),
 	}
 	if b.listen == nil {
 		b.listen = new(net.ListenConfig).Listen
@@ -114,6 +112,7 @@ func newBroker(o Options) *Broker {
 	}
 	b.effective.Store(c)
 	b.end.done = make(chan struct{})
+	b.server = b.newServer()
 	return b
 }
 
@@ -274,6 +273,7 @@ func (b *Broker) stop() error {
 	if b.cancel != nil {
 		b.cancel()
 	}
+	b.server.Close()
 	var errs []error
 	for i := len(b.undo) - 1; i >= 0; i-- {
 		errs = append(errs, b.undo[i]())

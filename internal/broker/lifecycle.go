@@ -135,7 +135,7 @@ func (l *lifecycle) kickIfCatchingUp() {
 }
 
 const (
-	registrationRetry    = 50 * time.Millisecond // first pause between attempts; doubles up to the maximum
+	registrationRetry    = time.Millisecond // first pause between attempts; doubles up to the maximum
 	registrationRetryMax = time.Second
 	heartbeatRetry       = 100 * time.Millisecond
 )

@@ -36,6 +36,7 @@ func (b *Broker) openListeners(ctx, _ context.Context) error {
 				return err
 			}
 			b.listeners = append(b.listeners, l)
+			b.undo = append(b.undo, func() error { return closeListener(l.net) })
 		}
 	}
 	return nil
@@ -67,6 +68,14 @@ func (b *Broker) bind(ctx context.Context, l *listener) (err error) {
 	return nil
 }
 
+// closeListener closes a listener that may have been closed by the server that served it.
+func closeListener(l net.Listener) error {
+	if err := l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
 func portOf(a net.Addr, otherwise int) int {
 	_, text, err := net.SplitHostPort(a.String())
 	if err != nil {
@@ -79,28 +88,27 @@ func portOf(a net.Addr, otherwise int) int {
 	return port
 }
 
-// serveListeners begins to accept connections on the listeners of one kind.
-func (b *Broker) serveListeners(background context.Context, kind protocol.Listener) {
-	c := b.config()
-	options := transport.Options{
-		Handler: clientAPIs{b}, Budget: b.budget, Logger: b.logger, Registerer: b.registerer, Limits: connectionLimits(c),
+// newServer returns the server that all listeners of the node share; it accepts nothing yet.
+func (b *Broker) newServer() *transport.Server {
+	c := b.static
+	return transport.NewServer(transport.Options{
+		Handler: apis{b}, Budget: transport.NewBudget(c.Long("queued.max.request.bytes"), memoryLimit(c.Bytes("ottla.memory.limit"))),
+		Logger: b.logger, Registerer: b.registerer, Limits: connectionLimits(c),
 		MaxRequestBytes: c.Int("socket.request.max.bytes"), MaxIdle: c.Duration("connections.max.idle.ms"),
 		SendBufferBytes: c.Int("socket.send.buffer.bytes"), ReceiveBufferBytes: c.Int("socket.receive.buffer.bytes"),
 		FirstFrame: c.Duration("ottla.frame.timeout.ms"), Progress: c.Duration("ottla.frame.timeout.ms"),
-	}
-	if kind == protocol.OnController {
-		options.Handler, options.Limits = controllerAPIs{b}, transport.Limits{}
-	}
-	server := transport.NewServer(options)
-	b.servers = append(b.servers, server)
-	b.undo = append(b.undo, func() error { server.Close(); return nil })
+	})
+}
+
+// serveListeners begins to accept connections on the listeners of one kind.
+func (b *Broker) serveListeners(background context.Context, kind protocol.Listener) {
 	for _, l := range b.listeners {
 		if l.kind != kind {
 			continue
 		}
 		as := transport.Listener{Name: l.Name, Kind: kind, Internal: kind == protocol.OnController || b.isInterBroker(l.Name)}
 		b.goes(background, "accept connections at "+l.Endpoint.String(), func(context.Context) error {
-			if err := server.Serve(l.net, as); !errors.Is(err, transport.ErrClosed) {
+			if err := b.server.Serve(l.net, as); !errors.Is(err, transport.ErrClosed) {
 				return err
 			}
 			return nil
