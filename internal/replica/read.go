@@ -100,9 +100,12 @@ func (p *Partition) read(v *view, o *ReadOptions) (ReadResult, error) {
 			return ReadResult{}, err
 		}
 	}
-	p.metrics.sent(slice.Size(), o.Isolation == ReadReplica)
 	return r, nil
 }
+
+// CountSent counts bytes that were read and are now being sent to a consumer, or to a follower. A read whose Slice is let go again
+// because the fetch goes on waiting does not count.
+func (p *Partition) CountSent(bytes int, toReplica bool) { p.metrics.sent(bytes, toReplica) }
 
 // ReadAsReplica is Read for a follower's fetch, which also tells the leader how far the follower is: the high watermark may
 // move, and the follower may be proposed for the ISR. Errors are those of Read, *NotReplicaError and *StaleBrokerError.
