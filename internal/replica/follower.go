@@ -49,8 +49,7 @@ func (p *Partition) AppendAsFollower(epoch int32, batches []byte, leaderHW, lead
 	var w wakes
 	p.mu.Lock()
 	end := log.End()
-	p.mu.ends[p.mu.next] = end
-	p.mu.next = (p.mu.next + 1) % keptEnds
+	p.rememberLocked(end)
 	if p.mu.state.Followed(end.Offset, leaderHW) {
 		p.publishBoundsLocked(&w)
 	}
@@ -78,7 +77,7 @@ func (p *Partition) Truncate(epoch int32, leader EpochEnd) (int64, error) {
 	}
 	var w wakes
 	p.mu.Lock()
-	p.mu.ends = [keptEnds]storage.Position{}
+	p.mu.ends = nil
 	p.mu.state.Truncated(log.End().Offset)
 	p.publishBoundsLocked(&w)
 	p.mu.Unlock()

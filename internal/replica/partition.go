@@ -40,15 +40,15 @@ type Partition struct {
 
 	mu struct {
 		sync.Mutex
-		state   *state.Partition           // nil until the log is open
-		log     *storage.Log               // nil until then
-		target  *metadata.Partition        // what the metadata says; state follows
-		queued  bool                       // the directory's worker has been asked to make it follow
-		since   int32                      // leader epoch in which the present, unbroken leadership began
-		gone    error                      // why the replica serves nothing any more; nil while it does
-		ready   chan struct{}              // closed when the state has caught up with target; nil if it has
-		ends    [keptEnds]storage.Position // of the last appends: the high watermark will be at one of them
-		next    int                        // index in ends of the oldest
+		state   *state.Partition            // nil until the log is open
+		log     *storage.Log                // nil until then
+		target  *metadata.Partition         // what the metadata says; state follows
+		queued  bool                        // the directory's worker has been asked to make it follow
+		since   int32                       // leader epoch in which the present, unbroken leadership began
+		gone    error                       // why the replica serves nothing any more; nil while it does
+		ready   chan struct{}               // closed when the state has caught up with target; nil if it has
+		ends    *[keptEnds]storage.Position // of the last appends: the high watermark will be at one of them; nil while it keeps up
+		next    int                         // index in ends of the oldest
 		waiters waiterList
 		subs    subscriptionList
 	}
@@ -200,8 +200,9 @@ func (p *Partition) appended(epoch int32, end storage.Position) error {
 		p.mu.Unlock()
 		return p.view.Load().notLeader()
 	}
-	p.mu.ends[p.mu.next] = end
-	p.mu.next = (p.mu.next + 1) % keptEnds
+	if len(p.mu.state.Registration().Replicas) > 1 || p.mu.log.Config().FlushMessages == 1 {
+		p.rememberLocked(end)
+	}
 	env := p.env()
 	if p.mu.state.Appended(p.countedEnd(), &env) {
 		p.publishBoundsLocked(&w)
@@ -260,12 +261,23 @@ func (p *Partition) positionLocked(offset int64) storage.Position {
 	if end := p.mu.log.End(); end.Offset == offset {
 		return end
 	}
+	if p.mu.ends == nil {
+		return storage.Position{Offset: offset, Pos: -1}
+	}
 	for _, end := range p.mu.ends {
 		if end.Offset == offset && offset > 0 {
 			return end
 		}
 	}
 	return storage.Position{Offset: offset, Pos: -1}
+}
+
+func (p *Partition) rememberLocked(end storage.Position) {
+	if p.mu.ends == nil {
+		p.mu.ends = new([keptEnds]storage.Position)
+	}
+	p.mu.ends[p.mu.next] = end
+	p.mu.next = (p.mu.next + 1) % keptEnds
 }
 
 // Ready waits until the replica has become what the metadata says, until ctx ends, or until it is gone for good. A handler
