@@ -61,7 +61,7 @@ func (b *Broker) apply(background context.Context, delta *metadata.Delta, img *m
 		b.goes(background, "set stray partitions aside", b.replicas.SetStraysAside)
 	}
 	b.images.publish(img)
-	b.lifecycle.kickIfCatchingUp()
+	b.lifecycle.applied()
 }
 
 // isRegistered reports whether the image holds the registration of this very process.

@@ -127,9 +127,10 @@ func (l *lifecycle) lastError() error {
 	return nil
 }
 
-// kickIfCatchingUp tells the controller at once how far this broker has come, as long as it waits to be unfenced.
-func (l *lifecycle) kickIfCatchingUp() {
-	if l.State() == StateRecovery {
+// applied tells the controller at once how far this broker has come, while that is what the controller waits for: to unfence
+// the broker, or to let it stop once it has seen its leaderships go.
+func (l *lifecycle) applied() {
+	if s := l.State(); s == StateRecovery || s == StateControlledShutdown {
 		l.kick()
 	}
 }

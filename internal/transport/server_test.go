@@ -123,7 +123,7 @@ func (f *fixture) metric(name string, labels ...string) (value float64) {
 	return value
 }
 
-func versioned[R kmsg.Request](r R, version int16) R {
+func versioned[R interface{ SetVersion(int16) }](r R, version int16) R {
 	r.SetVersion(version)
 	return r
 }

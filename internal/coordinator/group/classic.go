@@ -274,7 +274,7 @@ func (mem *classicMember) waits() bool { return !mem.fresh && (mem.join != nil |
 func protocolsOf(req *kmsg.JoinGroupRequest) []classicProtocol {
 	out := make([]classicProtocol, len(req.Protocols))
 	for i, p := range req.Protocols {
-		out[i] = classicProtocol{p.Name, bytes.Clone(p.Metadata)}
+		out[i] = classicProtocol{p.Name, p.Metadata}
 	}
 	return out
 }

@@ -32,8 +32,7 @@ import (
 // A Ticket names an operation until its answer: the caller's choice, unique among those not yet answered.
 type Ticket uint64
 
-// An Op is one request for groups of this partition. Bytes in Request may alias a buffer that is used
-// again: the machine copies what it keeps.
+// An Op is one request for groups of this partition. The machine keeps bytes of Request: nobody may change them.
 type Op struct {
 	Ticket Ticket
 	// Request is one of those [Machine.Step] lists, about groups of this partition only.

@@ -1,8 +1,6 @@
 package group
 
 import (
-	"bytes"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -75,7 +73,7 @@ func (m *Machine) synced(g *classicGroup, mem *classicMember) {
 func (m *Machine) assign(g *classicGroup, assignments []kmsg.SyncGroupRequestGroupAssignment) {
 	of := make(map[string][]byte, len(assignments))
 	for _, a := range assignments {
-		of[a.MemberID] = bytes.Clone(a.MemberAssignment)
+		of[a.MemberID] = a.MemberAssignment
 	}
 	if !m.persist(g, func(mem *classicMember) []byte { return of[mem.id] }) {
 		for _, mem := range g.order {
