@@ -14,7 +14,6 @@ import (
 	"ottla/internal/metadata"
 	"ottla/internal/protocol"
 	"ottla/internal/replica"
-	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 	"ottla/internal/transport"
 )
@@ -224,7 +223,7 @@ func (f *fetching) read(part *replica.Partition, r *fetchResult) (replica.ReadRe
 	if f.req.Version >= 15 {
 		epoch = f.req.ReplicaState.Epoch
 	}
-	return part.ReadAsReplica(o, state.Fetch{Replica: f.replica, LogStartOffset: r.want.logStartOffset, BrokerEpoch: epoch})
+	return part.ReadAsReplica(o, replica.FollowerFetch{Replica: f.replica, LogStartOffset: r.want.logStartOffset, BrokerEpoch: epoch})
 }
 
 // failed answers for a partition with an error, which is news enough to answer at once.
@@ -285,6 +284,9 @@ func (f *fetching) tell(r *fetchResult, newTopic bool) {
 		f.frame.Topic(r.want.topic, r.want.topicID)
 	}
 	f.frame.Partition(r.FetchPartition)
+	if r.RecordsSize > 0 {
+		r.part.subscription.Partition().CountSent(r.RecordsSize, f.replica >= 0)
+	}
 	if r.CurrentLeader.LeaderID >= 0 {
 		f.nameNode(r.CurrentLeader.LeaderID)
 	}

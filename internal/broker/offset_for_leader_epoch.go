@@ -6,7 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/metadata"
-	"ottla/internal/replica/state"
+	"ottla/internal/replica"
 )
 
 // offsetForLeaderEpoch tells where leader epochs end, by which a consumer or follower finds out whether its log was cut.
@@ -30,9 +30,9 @@ func (b *Broker) offsetForLeaderEpoch(ctx context.Context, req *kmsg.OffsetForLe
 	return resp
 }
 
-var unknownEpochEnd = state.EpochEnd{Epoch: -1, Offset: -1}
+var unknownEpochEnd = replica.EpochEnd{Epoch: -1, Offset: -1}
 
-func (b *Broker) epochEnd(ctx context.Context, img *metadata.Image, replicaID int32, topic string, p *kmsg.OffsetForLeaderEpochRequestTopicPartition) (state.EpochEnd, error) {
+func (b *Broker) epochEnd(ctx context.Context, img *metadata.Image, replicaID int32, topic string, p *kmsg.OffsetForLeaderEpochRequestTopicPartition) (replica.EpochEnd, error) {
 	part, err := b.describable(ctx, img, topic, p.Partition)
 	if err != nil {
 		return unknownEpochEnd, err
