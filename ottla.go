@@ -103,6 +103,9 @@ func (b *Broker) start(ctx context.Context, logger *slog.Logger) (err error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	for _, w := range b.config.Warnings() {
+		logger.Warn("configuration", "key", w.Key, "warning", w.Message, "origin", w.Origin.From)
+	}
 	registry := prometheus.NewRegistry()
 	b.node, err = broker.Start(ctx, broker.Options{Config: b.config, FS: vfs.OS, Logger: logger, Registerer: registry})
 	if err != nil {

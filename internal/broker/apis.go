@@ -33,6 +33,8 @@ var handlers = map[int16]handler{
 	int16(kmsg.DescribeTopicPartitions): answer((*Broker).describeTopicPartitions),
 	int16(kmsg.ListConfigResources):     answer((*Broker).listConfigResources),
 	int16(kmsg.CreateTopics):            answer((*Broker).createTopics),
+	int16(kmsg.AlterConfigs):            answer((*Broker).alterConfigs),
+	int16(kmsg.IncrementalAlterConfigs): answer((*Broker).incrementalAlterConfigs),
 	int16(kmsg.SASLHandshake):           answer((*Broker).saslHandshake),
 	int16(kmsg.SASLAuthenticate):        answer((*Broker).saslAuthenticate),
 }

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -79,12 +78,8 @@ func (b *Broker) describeBrokerConfig(name string, d config.Describe) ([]config.
 	if name == "" {
 		return b.config().DescribeClusterDefault(d), nil
 	}
-	id, err := strconv.ParseInt(name, 10, 32)
-	if err != nil {
-		return nil, refusal(kerr.InvalidRequest, "Broker id must be an integer, but it is: %s", name)
-	}
-	if int32(id) != b.nodeID {
-		return nil, refusal(kerr.InvalidRequest, "Unexpected broker id, expected %d or empty string, but received %s", b.nodeID, name)
+	if err := b.checkBrokerName(name); err != nil {
+		return nil, err
 	}
 	return b.config().DescribeBroker(d), nil
 }

@@ -372,7 +372,7 @@ func describe(req *kmsg.DescribeQuorumRequest, view *view, self int32) *kmsg.Des
 	resp.Topics = []kmsg.DescribeQuorumResponseTopic{}
 	resp.Nodes = []kmsg.DescribeQuorumResponseNode{}
 	if len(req.Topics) != 1 || req.Topics[0].Topic != Topic || len(req.Topics[0].Partitions) != 1 || req.Topics[0].Partitions[0].Partition != 0 {
-		resp.ErrorCode = kerr.InvalidRequest.Code
+		resp.Topics = describeUnknown(req)
 		return resp
 	}
 	p := kmsg.NewDescribeQuorumResponseTopicPartition()
@@ -397,4 +397,18 @@ func describe(req *kmsg.DescribeQuorumRequest, view *view, self int32) *kmsg.Des
 		resp.Nodes = append(resp.Nodes, node)
 	}
 	return resp
+}
+
+// describeUnknown answers a request for anything but the metadata partition.
+func describeUnknown(req *kmsg.DescribeQuorumRequest) []kmsg.DescribeQuorumResponseTopic {
+	topics := make([]kmsg.DescribeQuorumResponseTopic, len(req.Topics))
+	for i := range req.Topics {
+		topics[i].Topic = req.Topics[i].Topic
+		for _, asked := range req.Topics[i].Partitions {
+			p := kmsg.NewDescribeQuorumResponseTopicPartition()
+			p.Partition, p.ErrorCode = asked.Partition, kerr.UnknownTopicOrPartition.Code
+			topics[i].Partitions = append(topics[i].Partitions, p)
+		}
+	}
+	return topics
 }

@@ -63,7 +63,7 @@ func (s *Slice) Release() {
 }
 
 // Read pins the bytes that begin with the batch that holds offset from, or the first behind it, and end before upTo; they
-// are at most maxBytes, but if minOne is set the first batch is there whole. The range lies in one segment and is empty
+// are at most maxBytes, and nothing if the first batch is larger, but if minOne is set that batch is there whole. The range lies in one segment and is empty
 // if from is at upTo or behind. An offset below the log start or above the log end is an *OffsetOutOfRangeError; a
 // *CorruptError means that no batch can be found at from. Read takes no lock and allocates nothing.
 func (l *Log) Read(from int64, maxBytes int, upTo Position, minOne bool) (Slice, error) {
@@ -138,8 +138,11 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 		return Slice{}, err
 	}
 	n := min(int64(maxBytes), limit-pos)
-	if minOne {
-		n = max(n, int64(header.Size()))
+	if first := int64(header.Size()); n < first { // part of a batch is of no use
+		n = 0
+		if minOne {
+			n = first
+		}
 	}
 	return Slice{h: h, pos: pos, size: int(max(0, n)), FirstOffset: header.BaseOffset}, nil
 }

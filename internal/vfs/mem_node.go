@@ -198,6 +198,9 @@ func (c *crash) contents(n *node) []byte {
 	copy(data, n.data)
 	for _, s := range slices.Sorted(maps.Keys(n.saved)) {
 		start := s * sectorSize
+		if start >= int64(len(data)) {
+			continue // written and cut off again, without a sync in between
+		}
 		end := min(start+sectorSize, int64(len(data)))
 		if c.kept() && start < int64(len(n.data)) {
 			size = max(size, min(end, int64(len(n.data))))
