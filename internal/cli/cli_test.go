@@ -290,6 +290,12 @@ func TestPrintedNumbers(t *testing.T) {
 	}
 }
 
+func TestTopicIDsAreKafkas(t *testing.T) {
+	if got := topicID(kadm.TopicID{0xfb, 0xff, 0xfe}); got != "-__-AAAAAAAAAAAAAAAAAA" {
+		t.Errorf("%s", got)
+	}
+}
+
 func TestParseCount(t *testing.T) {
 	for text, want := range map[string]int64{"5M": 5_000_000, "200000": 200_000, "1.5k": 1500, "2G": 2_000_000_000, "1,000": 1000} {
 		if got, err := parseCount(text); err != nil || got != want {

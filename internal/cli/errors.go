@@ -130,8 +130,8 @@ func exitCode(err error) int {
 		}
 		return ExitFailed
 	}
-	var dial *net.OpError
-	if errors.As(err, &dial) || errors.Is(err, context.DeadlineExceeded) {
+	var network *net.OpError
+	if errors.As(err, &network) && network.Op != "listen" || errors.Is(err, context.DeadlineExceeded) {
 		return ExitNoBroker
 	}
 	return ExitFailed

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/config"
+	"ottla/internal/uuid"
 )
 
 func (a *app) topics() *cobra.Command {
@@ -51,7 +52,8 @@ func topicRow(t kadm.TopicDetail) TopicRow {
 	return r
 }
 
-func topicID(id kadm.TopicID) string { return strings.TrimRight(id.String(), "=") }
+// topicID prints an id as Kafka does; kadm has slashes in it.
+func topicID(id kadm.TopicID) string { return uuid.UUID(id).String() }
 
 var topicListing = listing[TopicRow]{
 	columns: []column[TopicRow]{

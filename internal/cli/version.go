@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"ottla"
 )
 
 // KafkaVersion is the release of Apache Kafka whose protocol and files are meant.
@@ -45,5 +47,5 @@ func revision() string {
 	return "unknown"
 }
 
-// version is replaced by the root package's once it can be imported.
-func version() string { return "0.1.0" }
+// version is that of the root package.
+func version() string { return ottla.Version }
