@@ -152,7 +152,7 @@ func TestReadBounds(t *testing.T) {
 		wantSize int
 	}{
 		{0, 10, l.End(), true, size},
-		{0, 10, l.End(), false, 10},
+		{0, 10, l.End(), false, 0},
 		{0, 1 << 20, hw, true, 4 * size},
 		{3, 1 << 20, hw, true, size},
 		{4, 1 << 20, hw, true, 0},
