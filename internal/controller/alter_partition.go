@@ -33,7 +33,8 @@ func (t *turn) alterPartition(req *kmsg.AlterPartitionRequest) answer {
 	return reply(resp)
 }
 
-func (t *turn) alterISR(req *kmsg.AlterPartitionRequest, rt *kmsg.AlterPartitionRequestTopic, rp *kmsg.AlterPartitionRequestTopicPartition, out *kmsg.AlterPartitionResponseTopicPartition) error {
+func (t *turn) alterISR(req *kmsg.AlterPartitionRequest, rt *kmsg.AlterPartitionRequestTopic,
+	rp *kmsg.AlterPartitionRequestTopicPartition, out *kmsg.AlterPartitionResponseTopicPartition) error {
 	topic := t.image().Topic(rt.TopicID)
 	if topic == nil {
 		return refuse(kerr.UnknownTopicID, "no topic has this id")

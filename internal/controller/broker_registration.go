@@ -91,7 +91,8 @@ func (t *turn) checkRegistration(req *kmsg.BrokerRegistrationRequest) error {
 	if err := checkIdentity(req); err != nil {
 		return err
 	}
-	if old := t.image().Broker(req.BrokerID); old != nil && old.Incarnation != req.IncarnationID && !t.sessions.replaceable(old, directoryIDs(req.LogDirs), t.now) {
+	old := t.image().Broker(req.BrokerID)
+	if old != nil && old.Incarnation != req.IncarnationID && !t.sessions.replaceable(old, directoryIDs(req.LogDirs), t.now) {
 		return refuse(kerr.DuplicateBrokerRegistration, "another process is registered as broker %d; if it is gone its session ends within %s", req.BrokerID, t.sessions.timeout)
 	}
 	ranges := make([]metadata.FeatureRange, len(req.Features))
@@ -116,7 +117,8 @@ func checkIdentity(req *kmsg.BrokerRegistrationRequest) error {
 	}
 	for i, l := range req.Listeners {
 		if l.Name == "" || l.Host == "" || l.Port == 0 {
-			return refuse(kerr.InvalidRegistration, "broker %d advertises a listener without name, host or port: %q at %q port %d", req.BrokerID, l.Name, l.Host, l.Port)
+			return refuse(kerr.InvalidRegistration, "broker %d advertises a listener without name, host or port: %q at %q port %d",
+				req.BrokerID, l.Name, l.Host, l.Port)
 		}
 		if slices.ContainsFunc(req.Listeners[:i], func(o kmsg.BrokerRegistrationRequestListener) bool { return o.Name == l.Name }) {
 			return refuse(kerr.InvalidRegistration, "broker %d advertises listener %s twice", req.BrokerID, l.Name)
@@ -139,12 +141,11 @@ func (t *turn) checkFeatures(ranges []metadata.FeatureRange) error {
 	}
 	for name, level := range t.image().Features() {
 		f := find(name)
-		if f == nil && level > 0 {
-			return refuse(kerr.UnsupportedVersion, "Unable to register because the broker does not support finalized version %d of %s. The broker wants a version between 0 and 0, inclusive.", level, name)
+		if f == nil { // it supports level 0 only
+			f = &metadata.FeatureRange{Name: name}
 		}
-		if f != nil && (level < f.Min || level > f.Max) {
-			return refuse(kerr.UnsupportedVersion, "Unable to register because the broker does not support finalized version %d of %s. The broker wants a version between %d and %d, inclusive.",
-				level, name, f.Min, f.Max)
+		if level < f.Min || level > f.Max {
+			return refuse(kerr.UnsupportedVersion, "the cluster is at level %d of %s, the node supports levels %d to %d", level, name, f.Min, f.Max)
 		}
 	}
 	return nil

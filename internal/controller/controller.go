@@ -49,7 +49,7 @@ type Options struct {
 	// the metadata it writes.
 	Config *config.Config
 	// Listeners are where this controller listens, with the ports it really has; they are written into the
-	// metadata. Nil: not to be written.
+	// metadata. Nil: where Config advertises its controller listeners, those with port 0 left out.
 	Listeners []config.Endpoint
 	Quorum    Quorum
 	Events    Events // a cursor of its own; the controller does not close it

@@ -22,7 +22,8 @@ func (t *turn) controllerRegistration(req *kmsg.ControllerRegistrationRequest) a
 	for _, l := range req.Listeners {
 		r.EndPoints = append(r.EndPoints, records.ControllerEndpoint{Name: l.Name, Host: l.Host, Port: l.Port, SecurityProtocol: l.SecurityProtocol})
 		if l.Name == "" || l.Host == "" || l.Port == 0 {
-			err = refuse(kerr.InvalidRegistration, "controller %d advertises a listener without name, host or port: %q at %q port %d", req.ControllerID, l.Name, l.Host, l.Port)
+			err = refuse(kerr.InvalidRegistration, "controller %d advertises a listener without name, host or port: %q at %q port %d",
+				req.ControllerID, l.Name, l.Host, l.Port)
 		}
 	}
 	if t.version < protocol.ControllerRegistrationSince {

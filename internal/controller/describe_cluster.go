@@ -13,7 +13,8 @@ func (t *turn) describeCluster(req *kmsg.DescribeClusterRequest) answer {
 	resp := req.ResponseKind().(*kmsg.DescribeClusterResponse)
 	resp.EndpointType, resp.Brokers, resp.ControllerID = req.EndpointType, []kmsg.DescribeClusterResponseBroker{}, -1
 	if req.EndpointType != endpointControllers {
-		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.MismatchedEndpointType, "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"))
+		resp.ErrorCode, resp.ErrorMessage = codeOf(refuse(kerr.MismatchedEndpointType,
+			"The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"))
 		return reply(resp)
 	}
 	resp.ClusterID, resp.ControllerID = t.clusterID, t.nodeID

@@ -55,7 +55,7 @@ func (t *turn) change(topic *metadata.Topic, id int32) *change {
 	c := &change{
 		topicID: topic.ID, id: id, was: p, level: t.version, useELR: t.elr(), minISR: t.minISR(topic.Name), directory: t.directory,
 		replicas: p.Replicas, isr: p.ISR, adding: p.Adding, removing: p.Removing, elr: p.ELR, lastKnown: p.LastKnownELR,
-		recovery: p.LeaderRecoveryState, uncleanShutdown: nobody,
+		recovery: p.LeaderRecoveryState, uncleanShutdown: nobody, mode: electOnline,
 	}
 	c.mayLead = func(broker int32) bool { return t.active(broker) && t.dirOnline(p, broker) }
 	if t.unclean(topic.Name) {

@@ -107,6 +107,9 @@ func newLoop(o Options, c *Controller) *loop {
 		l.balancing.interval = o.Config.Duration("leader.imbalance.check.interval.seconds")
 	}
 	l.endpoints = endpoints(o.Listeners)
+	if o.Listeners == nil {
+		l.endpoints = endpoints(o.Config.AdvertisedControllerListeners())
+	}
 	// Our quorum has kraft.version 1, by control records that the loader is not shown.
 	l.loader.SetKRaftVersion(1)
 	return l
@@ -115,6 +118,9 @@ func newLoop(o Options, c *Controller) *loop {
 func endpoints(listeners []config.Endpoint) []metadata.Endpoint {
 	var out []metadata.Endpoint
 	for _, e := range listeners {
+		if e.Port == 0 { // Apache's controllers and brokers cannot live with it
+			continue
+		}
 		out = append(out, metadata.Endpoint{Name: e.Name, Host: e.Host, Port: uint16(e.Port), SecurityProtocol: securityProtocols[e.SecurityProtocol]})
 	}
 	return out

@@ -22,10 +22,12 @@ func (t *turn) place(count int, factor int) ([][]int32, error) {
 	registered := len(usable) + len(others)
 	switch {
 	case len(usable) == 0:
-		return nil, refuse(kerr.InvalidReplicationFactor, "Unable to replicate the partition %d time(s): All brokers are currently fenced.", factor)
+		return nil, refuse(kerr.InvalidReplicationFactor,
+			"Unable to replicate the partition %d time(s): All brokers are currently fenced.", factor)
 	case factor > registered:
 		return nil, refuse(kerr.InvalidReplicationFactor,
-			"Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered.", factor, factor, registered)
+			"Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered.",
+			factor, factor, registered)
 	}
 	out := make([][]int32, count)
 	for i := range out {
@@ -120,7 +122,8 @@ func (t *turn) checkAssignment(replicas []int32, factor int) error {
 		}
 	}
 	if factor > 0 && len(replicas) != factor {
-		return refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with %d replica(s), but this is not consistent with previous partitions, which have %d replica(s).",
+		return refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes a partition with %d replica(s), "+
+			"but this is not consistent with previous partitions, which have %d replica(s).",
 			len(replicas), factor)
 	}
 	return nil
@@ -137,7 +140,8 @@ func (t *turn) newPartition(topicID uuid.UUID, id int32, replicas []int32) (*rec
 		}
 	}
 	if len(r.ISR) == 0 {
-		return nil, refuse(kerr.InvalidReplicaAssignment, "All brokers specified in the manual partition assignment for partition %d are fenced or in controlled shutdown.", id)
+		return nil, refuse(kerr.InvalidReplicaAssignment,
+			"All brokers specified in the manual partition assignment for partition %d are fenced or in controlled shutdown.", id)
 	}
 	r.Leader, r.LeaderEpoch, r.PartitionEpoch = r.ISR[0], 0, 0
 	return r, nil

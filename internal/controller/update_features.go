@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -92,26 +93,28 @@ func (t *turn) checkFeatureUpdate(u *kmsg.UpdateFeaturesRequestFeatureUpdate, ve
 	}
 	own := supported(u.Feature)
 	now := t.image().FeatureLevel(u.Feature)
-	bad := func(format string, args ...any) error { return refuse(kerr.InvalidUpdateVersion, format, args...) }
+	bad := func(why string, args ...any) error {
+		return refuse(kerr.InvalidUpdateVersion, "Invalid update version %d for feature %s. %s", u.MaxVersionLevel, u.Feature, fmt.Sprintf(why, args...))
+	}
 	switch {
 	case kind < upgradeOnly || kind > unsafeDowngrade:
 		return refuse(kerr.InvalidRequest, "The controller does not support the given upgrade type %d.", kind)
 	case own == nil:
-		return bad("Invalid update version %d for feature %s. Local controller %d does not support this feature.", u.MaxVersionLevel, u.Feature, t.nodeID)
+		return bad("Local controller %d does not support this feature.", t.nodeID)
 	case u.MaxVersionLevel < own.Min || u.MaxVersionLevel > own.Max:
-		return bad("Invalid update version %d for feature %s. Local controller %d only supports versions %d-%d", u.MaxVersionLevel, u.Feature, t.nodeID, own.Min, own.Max)
+		return bad("Local controller %d only supports versions %d-%d", t.nodeID, own.Min, own.Max)
 	case u.MaxVersionLevel == now:
 		return nil
 	case u.Feature == protocol.FeatureKRaftVersion:
-		return bad("Invalid update version %d for feature %s: its level is %d for good in a cluster of ottla controllers.", u.MaxVersionLevel, u.Feature, now)
+		return bad("Its level is %d for good in a cluster of ottla controllers.", now)
 	case u.MaxVersionLevel < now && kind == upgradeOnly:
-		return bad("Invalid update version %d for feature %s. Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.", u.MaxVersionLevel, u.Feature)
+		return bad("Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
 	case u.MaxVersionLevel > now && kind != upgradeOnly:
-		return bad("Invalid update version %d for feature %s. Can't downgrade to a newer version.", u.MaxVersionLevel, u.Feature)
+		return bad("Can't downgrade to a newer version.")
 	case u.MaxVersionLevel < now && u.Feature == protocol.FeatureMetadataVersion:
-		return bad("Invalid update version %d for feature %s: downgrades of it are not supported, records in the log may not fit the older level.", u.MaxVersionLevel, u.Feature)
+		return bad("Downgrades of it are not supported, records in the log may not fit the older level.")
 	case u.Feature == protocol.FeatureELR && u.MaxVersionLevel > 0 && t.version < protocol.ELRSince:
-		return bad("Invalid update version %d for feature %s: it needs metadata.version %s or newer.", u.MaxVersionLevel, u.Feature, protocol.ELRSince)
+		return bad("It needs metadata.version %s or newer.", protocol.ELRSince)
 	}
 	return t.allSupport(u)
 }
@@ -133,7 +136,8 @@ func (t *turn) allSupport(u *kmsg.UpdateFeaturesRequestFeatureUpdate) error {
 			lo, hi = ranges[i].Min, ranges[i].Max
 		}
 		if u.MaxVersionLevel < lo || u.MaxVersionLevel > hi {
-			return refuse(kerr.InvalidUpdateVersion, "Invalid update version %d for feature %s. %s %d only supports versions %d-%d", u.MaxVersionLevel, u.Feature, kind, id, lo, hi)
+			return refuse(kerr.InvalidUpdateVersion, "Invalid update version %d for feature %s. %s %d only supports versions %d-%d",
+				u.MaxVersionLevel, u.Feature, kind, id, lo, hi)
 		}
 		return nil
 	}
