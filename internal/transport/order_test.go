@@ -20,6 +20,7 @@ import (
 // A later is a Pending that the test completes.
 type later struct {
 	request  *Request
+	wake     func()
 	mu       sync.Mutex
 	response Response
 	polls    int
@@ -49,7 +50,7 @@ func (p *later) complete(resp Response) {
 	p.mu.Lock()
 	p.response = resp
 	p.mu.Unlock()
-	p.request.Wake()
+	p.wake()
 }
 
 func (p *later) wasCanceled() bool {
@@ -73,7 +74,7 @@ func (h *parking) Handle(_ context.Context, r *Request) (Response, Pending) {
 	if r.Header.Key > 1 {
 		return r.Body.ResponseKind(), nil
 	}
-	p := &later{request: r}
+	p := &later{request: r, wake: r.Wake}
 	if h.wait > 0 {
 		p.deadline = time.Now().Add(h.wait)
 	}
@@ -153,7 +154,7 @@ func TestOrder(t *testing.T) {
 			c := start(t, h.Handle, nil).dial()
 			send(t, c, produceRequest(1, -1))
 			synctest.Wait()
-			wake := h.parked[0].request.Wake
+			wake := h.parked[0].wake
 			for range 1000 {
 				wake()
 			}
@@ -292,7 +293,7 @@ func TestOrderAtRandom(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				return r.Body.ResponseKind(), nil
 			}
-			p := &later{request: r}
+			p := &later{request: r, wake: r.Wake}
 			resp := r.Body.ResponseKind()
 			time.AfterFunc(time.Duration(rng.IntN(20))*time.Millisecond, func() { p.complete(resp) })
 			return nil, p

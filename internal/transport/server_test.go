@@ -258,6 +258,7 @@ func TestBadInput(t *testing.T) {
 				}
 				send(t, good, metadataRequest(7))
 				wantID(t, good, 7) // nobody else is the worse for it
+				synctest.Wait()
 				if used := f.options.Budget.Used(); used != 0 {
 					t.Errorf("%d bytes of the budget are lost", used)
 				}
@@ -393,6 +394,7 @@ func TestBadInput(t *testing.T) {
 			if took := time.Since(begin); took < 15*time.Second || took > 30*time.Second {
 				t.Errorf("given up after %s, want 15 to 30 s", took)
 			}
+			synctest.Wait()
 			if n := f.metric("ottla_connections_closed_total", "stalled_reader"); n != 1 {
 				t.Errorf("%v stalled readers", n)
 			}

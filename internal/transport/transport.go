@@ -49,6 +49,7 @@ type Request struct {
 	Conn     *Conn
 	// Wake asks that the Pending of this connection's oldest request be polled. Any
 	// goroutine may call it at any time, also too often or too late; it never blocks.
+	// Whoever wakes keeps the func, not the Request: that may be another's by then.
 	Wake func()
 	// ErrorCode is what ottla_responses_total counts the answer under. The handler
 	// sets it, in Handle or Poll, if the answer's code is not its top-level one.
