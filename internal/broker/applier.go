@@ -54,14 +54,20 @@ func (b *Broker) apply(background context.Context, delta *metadata.Delta, img *m
 	switch {
 	case b.replicas == nil:
 	case b.caughtUp:
-		b.replicas.Apply(delta)
+		b.host(delta, img)
 	case b.isRegistered(img):
 		b.caughtUp = true
-		b.replicas.Apply(whole(img))
+		b.host(whole(img), img)
 		b.goes(background, "set stray partitions aside", b.replicas.SetStraysAside)
 	}
 	b.images.publish(img)
 	b.lifecycle.applied()
+}
+
+// host has replicas, and then what is coordinated on them, follow the metadata.
+func (b *Broker) host(delta *metadata.Delta, img *metadata.Image) {
+	b.replicas.Apply(delta)
+	b.groups.Apply(delta, img)
 }
 
 // isRegistered reports whether the image holds the registration of this very process.
@@ -101,5 +107,6 @@ func (b *Broker) reconfigure(own, defaults map[string]string) {
 	if b.replicas != nil {
 		b.replicas.SetLagTimeMax(c.Duration("replica.lag.time.max.ms"))
 		b.replicas.Reconfigure()
+		b.groups.Configure(c)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"ottla/internal/auth"
 	"ottla/internal/config"
 	"ottla/internal/controller"
+	"ottla/internal/coordinator"
 	"ottla/internal/metadata"
 	"ottla/internal/protocol"
 	"ottla/internal/quorum"
@@ -68,8 +69,9 @@ type Broker struct {
 	raft        *raftLinks
 	controllers *controllers
 	images      *images
-	replicas    *replica.Set // nil unless the node is a broker
-	caughtUp    bool         // the replicas follow the metadata; the applier's
+	replicas    *replica.Set        // nil unless the node is a broker
+	caughtUp    bool                // the replicas follow the metadata; the applier's
+	groups      *coordinator.Groups // likewise
 	lifecycle   *lifecycle
 	sessions    *sessionCache
 	producerIDs *producerIDs
@@ -228,6 +230,10 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	}
 	b.replicas = replicas
 	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
+	b.groups = coordinator.NewGroups(coordinator.Options{
+		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorizer, Logger: b.logger,
+	})
+	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
 	return nil
 }
 

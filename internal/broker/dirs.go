@@ -200,7 +200,7 @@ func (b *Broker) failedDirs() (ids []uuid.UUID) {
 
 // closeDir leaves a log directory: as cleanly shut if its logs were opened, else as it was found.
 func (b *Broker) closeDir(d *storage.Dir) error {
-	if b.replicas == nil && b.static.IsBroker() {
+	if b.lifecycle == nil || b.replicas == nil && b.static.IsBroker() {
 		return d.Close(context.Background(), d.CleanShutdownEpoch(), d.Clean())
 	}
 	return d.Close(context.Background(), b.lifecycle.epoch.Load(), true)

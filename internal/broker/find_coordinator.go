@@ -2,13 +2,111 @@ package broker
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ottla/internal/auth"
+	"ottla/internal/coordinator"
+	"ottla/internal/metadata"
 )
 
-// findCoordinator answers that there is none yet, which clients take for "ask again later". Up to version 3 it is asked
-// for one key at a time.
-func (b *Broker) findCoordinator(_ context.Context, req *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
-	return failed[*kmsg.FindCoordinatorResponse](req, kerr.CoordinatorNotAvailable)
+// Kinds of coordinators (FindCoordinatorRequest.CoordinatorType).
+const (
+	groupCoordinator       int8 = 0
+	transactionCoordinator int8 = 1
+	shareCoordinator       int8 = 2
+)
+
+// findCoordinator tells which broker coordinates a group: the leader of its partition of __consumer_offsets, which is made
+// when it is first asked for. Up to version 3 a request names one key.
+func (b *Broker) findCoordinator(ctx context.Context, req *kmsg.FindCoordinatorRequest) *kmsg.FindCoordinatorResponse {
+	resp := req.ResponseKind().(*kmsg.FindCoordinatorResponse)
+	keys := req.CoordinatorKeys
+	if req.Version < 4 {
+		keys = []string{req.CoordinatorKey}
+	}
+	resp.Coordinators = each(keys, func(key string) kmsg.FindCoordinatorResponseCoordinator {
+		c := kmsg.NewFindCoordinatorResponseCoordinator()
+		c.Key, c.NodeID, c.Port = key, -1, -1
+		e, err := b.coordinatorOf(ctx, req.CoordinatorType, key)
+		if err != nil {
+			c.ErrorCode, c.ErrorMessage = codeAndText(err)
+			return c
+		}
+		c.NodeID, c.Host, c.Port = e.ID, e.Host, int32(e.Port)
+		return c
+	})
+	if req.Version < 4 {
+		c := &resp.Coordinators[0]
+		resp.ErrorCode, resp.ErrorMessage, resp.NodeID, resp.Host, resp.Port = c.ErrorCode, c.ErrorMessage, c.NodeID, c.Host, c.Port
+	}
+	return resp
+}
+
+func (b *Broker) coordinatorOf(ctx context.Context, kind int8, key string) (brokerEndpoint, error) {
+	switch kind {
+	case groupCoordinator:
+		if !b.authorize(ctx, auth.Describe, auth.Group, key) {
+			return brokerEndpoint{}, kerr.GroupAuthorizationFailed
+		}
+	case transactionCoordinator:
+		if !b.authorize(ctx, auth.Describe, auth.TransactionalID, key) {
+			return brokerEndpoint{}, kerr.TransactionalIDAuthorizationFailed
+		}
+		return brokerEndpoint{}, kerr.CoordinatorNotAvailable // there is none yet
+	case shareCoordinator:
+		return brokerEndpoint{}, kerr.CoordinatorNotAvailable // there is none yet
+	default:
+		return brokerEndpoint{}, kerr.InvalidRequest
+	}
+	t, err := b.internalTopic(ctx, offsetsTopic)
+	if err != nil {
+		return brokerEndpoint{}, err
+	}
+	p := t.Partition(coordinator.PartitionFor(key, int32(t.PartitionCount())))
+	v := view{b, b.image(), auth.From(ctx).Listener}
+	for _, e := range v.brokers() {
+		if e.ID == p.Leader {
+			return e, nil
+		}
+	}
+	return brokerEndpoint{}, kerr.CoordinatorNotAvailable
+}
+
+// internalTopic returns an internal topic, which is created if it is not there.
+func (b *Broker) internalTopic(ctx context.Context, name string) (*metadata.Topic, error) {
+	if t := b.image().TopicByName(name); t != nil {
+		return t, nil
+	}
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.SetVersion(createTopicsVersion)
+	create.TimeoutMillis = int32(creationWait.Milliseconds())
+	create.Topics = append(create.Topics, b.newTopic(name))
+	ctx, cancel := context.WithTimeout(ctx, creationWait)
+	defer cancel()
+	b.createTopics(ctx, create)
+	if t := b.image().TopicByName(name); t != nil {
+		return t, nil
+	}
+	return nil, kerr.CoordinatorNotAvailable
+}
+
+// newTopic describes a topic that is created on the fly: an internal one by keys of its own, any other by the defaults.
+func (b *Broker) newTopic(name string) kmsg.CreateTopicsRequestTopic {
+	t := kmsg.NewCreateTopicsRequestTopic()
+	t.Topic, t.NumPartitions, t.ReplicationFactor = name, -1, -1
+	c := b.config()
+	if name == offsetsTopic {
+		t.NumPartitions, t.ReplicationFactor = int32(c.Int("offsets.topic.num.partitions")), int16(c.Int("offsets.topic.replication.factor"))
+		for _, kv := range [][2]string{
+			{"cleanup.policy", "compact"}, {"compression.type", "producer"}, {"segment.bytes", strconv.Itoa(c.Int("offsets.topic.segment.bytes"))},
+		} {
+			tc := kmsg.NewCreateTopicsRequestTopicConfig()
+			tc.Name, tc.Value = kv[0], &kv[1]
+			t.Configs = append(t.Configs, tc)
+		}
+	}
+	return t
 }

@@ -195,10 +195,3 @@ func (b *Broker) createMissing(ctx context.Context, req *kmsg.MetadataRequest) {
 func (b *Broker) mayCreate(ctx context.Context, topic string) bool {
 	return b.authorizeCluster(ctx, auth.Create) || b.authorizeTopic(ctx, auth.Create, topic)
 }
-
-// newTopic describes a topic that is created on the fly: an internal one by its own keys, any other by the defaults.
-func (b *Broker) newTopic(name string) kmsg.CreateTopicsRequestTopic {
-	t := kmsg.NewCreateTopicsRequestTopic()
-	t.Topic, t.NumPartitions, t.ReplicationFactor = name, -1, -1
-	return t
-}
