@@ -68,6 +68,7 @@ func (b *Broker) apply(background context.Context, delta *metadata.Delta, img *m
 func (b *Broker) host(delta *metadata.Delta, img *metadata.Image) {
 	b.replicas.Apply(delta)
 	b.groups.Apply(delta, img)
+	b.endRecoveries(delta)
 }
 
 // isRegistered reports whether the image holds the registration of this very process.

@@ -72,6 +72,7 @@ type Broker struct {
 	replicas    *replica.Set        // nil unless the node is a broker
 	caughtUp    bool                // the replicas follow the metadata; the applier's
 	groups      *coordinator.Groups // likewise
+	changes     *partitionChanges
 	lifecycle   *lifecycle
 	sessions    *sessionCache
 	producerIDs *producerIDs
@@ -104,7 +105,7 @@ func newBroker(o Options) *Broker {
 	b := &Broker{
 		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, logger: o.Logger, registerer: o.Registerer,
 		listen: o.Listen, dial: o.Dial, authorizer: auth.AllowAll, began: time.Now(),
-		images: newImages(), sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots")),
+		images: newImages(), changes: newPartitionChanges(), sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots")),
 	}
 	if b.listen == nil {
 		b.listen = new(net.ListenConfig).Listen
@@ -223,7 +224,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	}
 	replicas := replica.NewSet(replica.Options{
 		NodeID: b.nodeID, Dirs: b.dataDirs(), Config: b.replicaConfig, LagTimeMax: b.static.Duration("replica.lag.time.max.ms"),
-		OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.logger,
+		AlterPartition: b.alterISR, OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.logger,
 	})
 	if err := replicas.Load(ctx); err != nil {
 		return fmt.Errorf("open the partitions in %v: %w", b.static.LogDirs(), err)
@@ -245,6 +246,7 @@ func (b *Broker) followMetadata(ctx, background context.Context) error {
 		return nil
 	}
 	b.goes(background, "keep the registration", b.lifecycle.run)
+	b.goes(background, "send partition changes", b.sendChanges)
 	select {
 	case <-b.lifecycle.unfenced:
 		return nil
