@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -71,11 +72,14 @@ func (b *Broker) refuseOtherBroker(t kmsg.ConfigResourceType, name string) error
 	if metadata.ResourceType(t) != metadata.BrokerConfig || name == "" {
 		return nil
 	}
-	return b.checkBrokerName(name)
+	return b.checkBrokerName("Node", name)
 }
 
-// checkBrokerName says why a broker resource's name is not this broker's.
-func (b *Broker) checkBrokerName(name string) error {
+// checkBrokerName says why a broker resource's name is not this broker's, in Apache's words for it.
+func (b *Broker) checkBrokerName(what, name string) error {
+	if _, err := strconv.ParseInt(name, 10, 32); err != nil {
+		return refusal(kerr.InvalidRequest, "%s id must be an integer, but it is: %s", what, name)
+	}
 	if name != metadata.BrokerResource(b.nodeID).Name {
 		return refusal(kerr.InvalidRequest, "Unexpected broker id, expected %d or empty string, but received %s", b.nodeID, name)
 	}

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,10 +20,13 @@ func (b *Broker) describeConfigs(ctx context.Context, req *kmsg.DescribeConfigsR
 	for i := range req.Resources {
 		r := &req.Resources[i]
 		out := kmsg.NewDescribeConfigsResponseResource()
-		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+		out.ResourceType, out.ResourceName, out.ErrorMessage = r.ResourceType, r.ResourceName, new(string)
 		entries, err := b.describeConfig(ctx, r, config.Describe{Names: r.ConfigNames, Synonyms: req.IncludeSynonyms, Documentation: req.IncludeDocumentation})
 		if err != nil {
-			out.ErrorCode, out.ErrorMessage = codeAndText(err)
+			out.ErrorCode = code(err)
+			if e := new(refusedError); errors.As(err, &e) {
+				out.ErrorMessage = &e.text // Apache says nothing where the code says it all
+			}
 		}
 		out.Configs = entries
 		if entries == nil {
@@ -57,7 +61,7 @@ func (b *Broker) describeConfig(ctx context.Context, r *kmsg.DescribeConfigsRequ
 			return nil, kerr.GroupAuthorizationFailed
 		}
 		if resource.Name == "" {
-			return nil, refusal(kerr.InvalidRequest, "Group name must not be empty.")
+			return nil, refusal(kerr.InvalidRequest, "Group name must not be empty")
 		}
 		return b.config().DescribeGroup(img.Config(resource), d), nil
 	case metadata.ClientMetricsConfig:
@@ -65,7 +69,7 @@ func (b *Broker) describeConfig(ctx context.Context, r *kmsg.DescribeConfigsRequ
 			return nil, kerr.ClusterAuthorizationFailed
 		}
 		if resource.Name == "" {
-			return nil, refusal(kerr.InvalidRequest, "Client metrics subscription name must not be empty.")
+			return nil, refusal(kerr.InvalidRequest, "Client metrics subscription name must not be empty")
 		}
 		return config.DescribeClientMetrics(img.Config(resource), d), nil
 	}
@@ -78,7 +82,7 @@ func (b *Broker) describeBrokerConfig(name string, d config.Describe) ([]config.
 	if name == "" {
 		return b.config().DescribeClusterDefault(d), nil
 	}
-	if err := b.checkBrokerName(name); err != nil {
+	if err := b.checkBrokerName("Broker", name); err != nil {
 		return nil, err
 	}
 	return b.config().DescribeBroker(d), nil
