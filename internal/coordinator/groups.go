@@ -78,6 +78,9 @@ func (g *Groups) Configure(c *config.Config) {
 // Apply tells what the metadata says now: which partitions of __consumer_offsets this broker leads, and which topics are
 // gone, whose offsets are forgotten. It is called when the replicas know of delta, and does not wait for a disk.
 func (g *Groups) Apply(delta *metadata.Delta, img *metadata.Image) {
+	if delta.Empty() {
+		return
+	}
 	s := *g.shared.Load()
 	s.image = img
 	g.shared.Store(&s)

@@ -93,6 +93,7 @@ func (r *request) submit(name string, req kmsg.Request, done func(kmsg.Response)
 
 func (r *request) submitTo(partition int32, req kmsg.Request, done func(kmsg.Response)) {
 	c := &call{op: group.Op{Request: req, ClientID: r.session.ClientID, ClientHost: "/" + r.session.Host}, done: done}
+	c.op.MayDescribe = func(topic string) bool { return r.mayTopic(auth.Describe, topic) }
 	l := r.groups.loop(partition)
 	if l == nil {
 		c.refuse(kerr.NotCoordinator.Code)

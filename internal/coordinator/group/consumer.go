@@ -1,25 +1,196 @@
 package group
 
 import (
+	"bytes"
+	"encoding/binary"
+	"hash/fnv"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ottla/internal/metadata"
 	"ottla/internal/protocol/records"
+	"ottla/internal/uuid"
 )
 
-// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848).
+// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848). All of it is durable but seen.
 type consumerGroup struct {
-	id      string
-	members map[string]*consumerMember
+	id              string
+	epoch           int32
+	metadataHash    int64 // of the topics that the group subscribes to, as of epoch
+	assignmentEpoch int32 // epoch that target was computed for
+	assignmentMs    int64 // when; 0 never
+	members         map[string]*consumerMember
+	static          map[string]string // member id by instance id
+	target          map[string]assignment
+	regexes         map[string]*resolvedRegex
+	// owner is who has a partition, or has to give it back still: nobody else may be given it.
+	owner map[topicPartition]string
+	// seen is the image that metadataHash was last held against.
+	seen uint64
 }
 
-type consumerMember struct{}
+// A resolvedRegex is what a regular expression of some members matches.
+type resolvedRegex struct {
+	topics []string // sorted
+	atMs   int64
+}
 
-type consumerState int8
+// A consumerMember is a member of a consumer group. It never changes: a record makes another.
+type consumerMember struct {
+	id                   string
+	instanceID, rackID   *string
+	clientID, clientHost string
+	topics               []string // subscribed to by name, sorted
+	regex                string   // empty: none
+	rebalanceTimeoutMs   int32
+	assignor             *string
+	classic              *classicSide // of a member that speaks the classic protocol; else nil
 
-func (consumerState) String() string { return "Empty" }
+	epoch, previousEpoch int32
+	state                memberState
+	assigned             owned
+	revoking             owned // what it is to give back
+}
+
+// A classicSide is what there is more to a member that has not migrated yet.
+type classicSide struct {
+	sessionTimeoutMs int32
+	protocols        []records.ClassicProtocol
+}
+
+// A memberState is how far a member is on its way to its target. The codes are in records. Source: Kafka's MemberState.
+type memberState int8
+
+const (
+	memberStable     memberState = 0
+	memberUnrevoked  memberState = 1 // it has to give partitions back first
+	memberUnreleased memberState = 2 // others have not given back all that it is to get
+)
+
+// The member epochs that say goodbye.
+const (
+	leaveEpoch       int32 = -1
+	leaveStaticEpoch int32 = -2 // it means to be back
+)
+
+type consumerState string
+
+// String returns the state as ListGroups prints it.
+func (s consumerState) String() string { return string(s) }
+
+func newConsumerGroup(id string) *consumerGroup {
+	return &consumerGroup{id: id, members: map[string]*consumerMember{}, static: map[string]string{}, target: map[string]assignment{},
+		regexes: map[string]*resolvedRegex{}, owner: map[topicPartition]string{}}
+}
+
+func (g *consumerGroup) state() consumerState {
+	switch {
+	case len(g.members) == 0:
+		return "Empty"
+	case g.epoch > g.assignmentEpoch:
+		return "Assigning"
+	}
+	for _, mem := range g.members {
+		if !mem.reconciled(g.assignmentEpoch) {
+			return "Reconciling"
+		}
+	}
+	return "Stable"
+}
+
+func (mem *consumerMember) reconciled(epoch int32) bool {
+	return mem.state == memberStable && mem.epoch == epoch
+}
+
+func (g *consumerGroup) sorted() []string { return slices.Sorted(maps.Keys(g.members)) }
+
+// topicsOf returns the topics that a member subscribes to, by name or by what its expression matches.
+func (g *consumerGroup) topicsOf(mem *consumerMember) []string {
+	r := g.regexes[mem.regex]
+	if r == nil {
+		return mem.topics
+	}
+	all := slices.Concat(mem.topics, r.topics)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (g *consumerGroup) isSubscribed(topic string) bool {
+	for _, mem := range g.members {
+		if _, ok := slices.BinarySearch(g.topicsOf(mem), topic); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// checkCommit says whether a member may commit. One that is behind may, for what it has had since.
+func (g *consumerGroup) checkCommit(req *kmsg.OffsetCommitRequest, img *metadata.Image) *kerr.Error {
+	if req.Generation < 0 && len(g.members) == 0 {
+		return nil
+	}
+	mem := g.members[req.MemberID]
+	if mem == nil {
+		return kerr.UnknownMemberID
+	}
+	if mem.classic == nil && req.Version < 9 {
+		return kerr.UnsupportedVersion
+	}
+	if req.Generation == mem.epoch {
+		return nil
+	}
+	if req.Generation > mem.epoch {
+		return mem.stale()
+	}
+	for i := range req.Topics {
+		t := img.TopicByName(req.Topics[i].Topic)
+		if t == nil {
+			continue // it is refused by itself
+		}
+		for j := range req.Topics[i].Partitions {
+			tp := topicPartition{t.ID, req.Topics[i].Partitions[j].Partition}
+			epoch, ok := mem.assigned[tp]
+			if !ok {
+				epoch, ok = mem.revoking[tp]
+			}
+			if !ok || req.Generation < epoch {
+				return mem.stale()
+			}
+		}
+	}
+	return nil
+}
+
+// stale is what a member of another epoch is told, in its own protocol's word.
+func (mem *consumerMember) stale() *kerr.Error {
+	if mem.classic != nil {
+		return kerr.IllegalGeneration
+	}
+	return kerr.StaleMemberEpoch
+}
+
+// checkFetch says whether a member may fetch offsets; who names none may.
+func (g *consumerGroup) checkFetch(req *kmsg.OffsetFetchRequestGroup) *kerr.Error {
+	if req.MemberID == nil && req.MemberEpoch < 0 {
+		return nil
+	}
+	id := ""
+	if req.MemberID != nil {
+		id = *req.MemberID
+	}
+	mem := g.members[id]
+	switch {
+	case mem == nil:
+		return kerr.UnknownMemberID
+	case mem.epoch != req.MemberEpoch:
+		return mem.stale()
+	}
+	return nil
+}
 
 func migrationPolicy(name string) MigrationPolicy {
 	switch strings.ToUpper(name) {
@@ -28,47 +199,493 @@ func migrationPolicy(name string) MigrationPolicy {
 	case "DOWNGRADE":
 		return MigrationPolicy{Downgrade: true}
 	case "BIDIRECTIONAL":
-		return MigrationPolicy{true, true}
+		return MigrationPolicy{Upgrade: true, Downgrade: true}
 	}
 	return MigrationPolicy{}
 }
 
-func (g *consumerGroup) state() consumerState           { return 0 }
-func (g *consumerGroup) isSubscribed(topic string) bool { return false }
-func (g *consumerGroup) checkCommit(*kmsg.OffsetCommitRequest) *kerr.Error {
-	return kerr.UnknownMemberID
-}
-func (g *consumerGroup) checkFetch(*kmsg.OffsetFetchRequestGroup) *kerr.Error { return nil }
-
-func (m *Machine) joinConsumerGroup(op Op, req *kmsg.JoinGroupRequest, g *consumerGroup) {
-	m.answer(op.Ticket, joinAnswer{code: kerr.InconsistentGroupProtocol.Code}.response(req.Version))
-}
-func (m *Machine) syncConsumerGroup(req *kmsg.SyncGroupRequest, g *consumerGroup) *kmsg.SyncGroupResponse {
-	return syncAnswer{code: kerr.UnknownMemberID.Code}.response(req.Version)
-}
-func (m *Machine) heartbeatConsumerGroup(req *kmsg.HeartbeatRequest, g *consumerGroup) *kerr.Error {
-	return kerr.UnknownMemberID
-}
-func (m *Machine) leaveConsumerGroup(g *consumerGroup, members []kmsg.LeaveGroupRequestMember) []int16 {
-	return make([]int16, len(members))
-}
-func (m *Machine) deleteConsumer(g *consumerGroup)           {}
-func (m *Machine) stopConsumer(g *consumerGroup)             {}
-func (m *Machine) consumerLoaded(g *consumerGroup)           {}
-func (m *Machine) fireConsumer(g *consumerGroup, t timer)    {}
-func (m *Machine) consumersSeeImage()                        {}
-func (m *Machine) replayConsumer(key, value records.Message) {}
-func (m *Machine) consumerGroupHeartbeat(op Op, req *kmsg.ConsumerGroupHeartbeatRequest) *kmsg.ConsumerGroupHeartbeatResponse {
-	resp := req.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
-	resp.ErrorCode = kerr.UnsupportedVersion.Code
-	return resp
-}
-func (m *Machine) consumerGroupDescribe(req *kmsg.ConsumerGroupDescribeRequest) *kmsg.ConsumerGroupDescribeResponse {
-	resp := req.ResponseKind().(*kmsg.ConsumerGroupDescribeResponse)
-	for _, id := range req.Groups {
-		d := kmsg.NewConsumerGroupDescribeResponseGroup()
-		d.Group, d.ErrorCode = id, kerr.GroupIDNotFound.Code
-		resp.Groups = append(resp.Groups, d)
+// hash is a digest of all topics that the group subscribes to: their ids, partitions and the racks of the replicas. If it
+// changes the group is assigned anew. It is ours alone: a coordinator of another make computes another, and assigns once more.
+func (m *Machine) hash(g *consumerGroup) int64 {
+	names := map[string]struct{}{}
+	for _, mem := range g.members {
+		for _, t := range g.topicsOf(mem) {
+			names[t] = struct{}{}
+		}
 	}
-	return resp
+	h := fnv.New64a()
+	found := false
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		t := m.image.TopicByName(name)
+		if t == nil {
+			continue
+		}
+		found = true
+		h.Write(t.ID[:])
+		for id, p := range t.Partitions() {
+			h.Write(binary.BigEndian.AppendUint32(nil, uint32(id)))
+			for _, rack := range m.racks(p.Replicas) {
+				h.Write([]byte(rack + "\x00"))
+			}
+		}
+	}
+	if !found {
+		return 0
+	}
+	return int64(h.Sum64())
+}
+
+// racks returns the racks of brokers, sorted.
+func (m *Machine) racks(brokers []int32) (out []string) {
+	for _, id := range brokers {
+		if b := m.image.Broker(id); b != nil && b.Rack != nil {
+			out = append(out, *b.Rack)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// consumerSettings returns a group's settings.
+func (m *Machine) consumerSettings(g *consumerGroup) consumerSettings {
+	return m.settings.consumer(m.image.Config(metadata.Resource{Type: metadata.GroupConfig, Name: g.id}))
+}
+
+// hearConsumer notes a sign of life of a member.
+func (m *Machine) hearConsumer(g *consumerGroup, mem *consumerMember) {
+	timeout := m.consumerSettings(g).sessionTimeout
+	if mem.classic != nil {
+		timeout = ms(mem.classic.sessionTimeoutMs)
+	}
+	m.timers.set(timer{sessionTimer, g.id, mem.id}, m.now.Add(timeout))
+}
+
+// fireConsumer fences a member that let a time pass.
+func (m *Machine) fireConsumer(g *consumerGroup, t timer) {
+	if mem := g.members[t.member]; mem != nil {
+		m.fence(g, mem)
+	}
+}
+
+// fence takes a member out. If those that are left all speak the classic protocol the group becomes a classic one.
+func (m *Machine) fence(g *consumerGroup, mem *consumerMember) {
+	if m.downgrades(g, mem) {
+		m.removeConsumer(g, mem)
+		m.downgrade(g)
+		m.prepareRebalance(m.classic(g.id))
+		return
+	}
+	m.removeConsumer(g, mem)
+	m.bump(g)
+}
+
+// removeConsumer writes the tombstones of a member, and of its regular expression if nobody else has it.
+func (m *Machine) removeConsumer(g *consumerGroup, mem *consumerMember) {
+	m.stopMember(g, mem.id)
+	m.emit(Record{Key: &records.ConsumerGroupCurrentMemberAssignmentKey{GroupID: g.id, MemberID: mem.id}})
+	m.emit(Record{Key: &records.ConsumerGroupTargetAssignmentMemberKey{GroupID: g.id, MemberID: mem.id}})
+	m.emit(Record{Key: &records.ConsumerGroupMemberMetadataKey{GroupID: g.id, MemberID: mem.id}})
+	m.forgetRegex(g, mem.regex)
+}
+
+// bump begins a new epoch of the group.
+func (m *Machine) bump(g *consumerGroup) {
+	g.seen = m.imageSeq
+	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: g.epoch + 1, MetadataHash: m.hash(g)}, 0})
+}
+
+func (m *Machine) stopMember(g *consumerGroup, id string) {
+	for _, kind := range []timerKind{sessionTimer, rebalanceTimer, joinTimer, syncTimer} {
+		m.timers.cancel(timer{kind, g.id, id})
+	}
+}
+
+func (m *Machine) stopConsumer(g *consumerGroup) {
+	for id := range g.members {
+		m.stopMember(g, id)
+	}
+}
+
+// consumerLoaded starts the timers of a group that was replayed.
+func (m *Machine) consumerLoaded(g *consumerGroup) {
+	for _, id := range g.sorted() {
+		mem := g.members[id]
+		m.hearConsumer(g, mem)
+		if mem.classic == nil && mem.state == memberUnrevoked {
+			m.timers.set(timer{rebalanceTimer, g.id, id}, m.now.Add(ms(mem.rebalanceTimeoutMs)))
+		}
+	}
+}
+
+// deleteConsumer writes the tombstones of the whole group, the group's own last.
+func (m *Machine) deleteConsumer(g *consumerGroup) {
+	for _, id := range g.sorted() {
+		m.removeConsumer(g, g.members[id])
+	}
+	for _, re := range slices.Sorted(maps.Keys(g.regexes)) {
+		m.emit(Record{Key: &records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: re}})
+	}
+	m.emit(Record{Key: &records.ConsumerGroupTargetAssignmentMetadataKey{GroupID: g.id}})
+	m.emit(Record{Key: &records.ConsumerGroupMetadataKey{GroupID: g.id}})
+}
+
+// replayConsumer applies a record of a consumer group.
+func (m *Machine) replayConsumer(key, value records.Message) {
+	switch k := key.(type) {
+	case *records.ConsumerGroupMetadataKey:
+		v := as[records.ConsumerGroupMetadataValue](value)
+		if v == nil {
+			if g := m.groups[k.GroupID]; g != nil && g.consumer != nil {
+				m.drop(k.GroupID)
+			}
+			return
+		}
+		g := m.replayedConsumer(k.GroupID, true)
+		g.epoch, g.metadataHash = v.Epoch, v.MetadataHash
+	case *records.ConsumerGroupMemberMetadataKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			g.replayMember(k.MemberID, as[records.ConsumerGroupMemberMetadataValue](value))
+		}
+	case *records.ConsumerGroupTargetAssignmentMetadataKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			g.assignmentEpoch, g.assignmentMs = -1, 0
+			if v := as[records.ConsumerGroupTargetAssignmentMetadataValue](value); v != nil {
+				g.assignmentEpoch, g.assignmentMs = v.AssignmentEpoch, v.AssignmentTimestamp
+			}
+		}
+	case *records.ConsumerGroupTargetAssignmentMemberKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			g.replayTarget(k.MemberID, as[records.ConsumerGroupTargetAssignmentMemberValue](value))
+		}
+	case *records.ConsumerGroupCurrentMemberAssignmentKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			g.replayCurrent(k.MemberID, as[records.ConsumerGroupCurrentMemberAssignmentValue](value))
+		}
+	case *records.ConsumerGroupRegularExpressionKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			delete(g.regexes, k.RegularExpression)
+			if v := as[records.ConsumerGroupRegularExpressionValue](value); v != nil {
+				slices.Sort(v.Topics)
+				g.regexes[k.RegularExpression] = &resolvedRegex{v.Topics, v.Timestamp}
+			}
+		}
+	}
+}
+
+// replayedConsumer returns the group that a record speaks of; make says whether it may be new. One of another type gives
+// way: its tombstone may have been compacted away.
+func (m *Machine) replayedConsumer(id string, make bool) *consumerGroup {
+	if g := m.groups[id]; g != nil && g.consumer != nil {
+		return g.consumer
+	}
+	if !make {
+		return nil
+	}
+	m.drop(id)
+	g := newConsumerGroup(id)
+	m.groups[id] = &group{id: id, consumer: g}
+	return g
+}
+
+func (g *consumerGroup) replayMember(id string, v *records.ConsumerGroupMemberMetadataValue) {
+	old := g.members[id]
+	if old != nil && old.instanceID != nil && g.static[*old.instanceID] == id {
+		delete(g.static, *old.instanceID)
+	}
+	if v == nil {
+		delete(g.members, id)
+		return
+	}
+	mem := &consumerMember{id: id, previousEpoch: -1}
+	if old != nil {
+		*mem = *old
+	}
+	mem.instanceID, mem.rackID, mem.clientID, mem.clientHost = v.InstanceID, v.RackID, v.ClientID, v.ClientHost
+	mem.topics, mem.regex, mem.rebalanceTimeoutMs, mem.assignor, mem.classic = v.SubscribedTopicNames, "", v.RebalanceTimeoutMs, v.ServerAssignor, nil
+	if v.SubscribedTopicRegex != nil {
+		mem.regex = *v.SubscribedTopicRegex
+	}
+	if c := v.ClassicMemberMetadata; c != nil {
+		mem.classic = &classicSide{c.SessionTimeoutMs, c.SupportedProtocols}
+	}
+	slices.Sort(mem.topics)
+	g.members[id] = mem
+	if mem.instanceID != nil {
+		g.static[*mem.instanceID] = id
+	}
+}
+
+func (g *consumerGroup) replayTarget(id string, v *records.ConsumerGroupTargetAssignmentMemberValue) {
+	delete(g.target, id)
+	if v == nil {
+		return
+	}
+	a := assignment{}
+	for _, t := range v.TopicPartitions {
+		slices.Sort(t.Partitions)
+		a[t.TopicID] = t.Partitions
+	}
+	g.target[id] = a
+}
+
+func (g *consumerGroup) replayCurrent(id string, v *records.ConsumerGroupCurrentMemberAssignmentValue) {
+	old := g.members[id]
+	if old == nil {
+		if v == nil {
+			return
+		}
+		old = &consumerMember{id: id}
+	}
+	for _, o := range []owned{old.assigned, old.revoking} {
+		for tp := range o {
+			if g.owner[tp] == id {
+				delete(g.owner, tp)
+			}
+		}
+	}
+	mem := *old
+	mem.epoch, mem.previousEpoch, mem.state, mem.assigned, mem.revoking = 0, -1, memberStable, nil, nil
+	if v != nil {
+		mem.epoch, mem.previousEpoch, mem.state = v.MemberEpoch, v.PreviousMemberEpoch, memberState(v.State)
+		mem.assigned, mem.revoking = ownedOf(v.AssignedPartitions, v.MemberEpoch), ownedOf(v.PartitionsPendingRevocation, v.MemberEpoch)
+	}
+	g.members[id] = &mem
+	for _, o := range []owned{mem.assigned, mem.revoking} {
+		for tp := range o {
+			g.owner[tp] = id
+		}
+	}
+}
+
+// metadataRecord is a member's subscription as its record has it.
+func (g *consumerGroup) metadataRecord(mem *consumerMember) Record {
+	v := records.NewConsumerGroupMemberMetadataValue()
+	v.InstanceID, v.RackID, v.ClientID, v.ClientHost = mem.instanceID, mem.rackID, mem.clientID, mem.clientHost
+	v.SubscribedTopicNames, v.RebalanceTimeoutMs, v.ServerAssignor = slices.Clone(mem.topics), mem.rebalanceTimeoutMs, mem.assignor
+	if mem.regex != "" {
+		v.SubscribedTopicRegex = &mem.regex
+	}
+	if c := mem.classic; c != nil {
+		v.ClassicMemberMetadata = &records.ClassicMemberMetadata{SessionTimeoutMs: c.sessionTimeoutMs, SupportedProtocols: c.protocols}
+	}
+	return Record{&records.ConsumerGroupMemberMetadataKey{GroupID: g.id, MemberID: mem.id}, v, 0}
+}
+
+// currentRecord is where a member stands as its record has it.
+func (g *consumerGroup) currentRecord(mem *consumerMember) Record {
+	return Record{&records.ConsumerGroupCurrentMemberAssignmentKey{GroupID: g.id, MemberID: mem.id}, &records.ConsumerGroupCurrentMemberAssignmentValue{
+		MemberEpoch: mem.epoch, PreviousMemberEpoch: mem.previousEpoch, State: int8(mem.state),
+		AssignedPartitions: mem.assigned.records(), PartitionsPendingRevocation: mem.revoking.records(),
+	}, 0}
+}
+
+func (g *consumerGroup) targetRecord(id string, a assignment) Record {
+	v := &records.ConsumerGroupTargetAssignmentMemberValue{}
+	for _, t := range a.topics() {
+		v.TopicPartitions = append(v.TopicPartitions, records.ConsumerGroupTargetAssignmentMemberTopicPartition{TopicID: t, Partitions: slices.Clone(a[t])})
+	}
+	return Record{&records.ConsumerGroupTargetAssignmentMemberKey{GroupID: g.id, MemberID: id}, v, 0}
+}
+
+func (g *consumerGroup) targetEpochRecord(epoch int32, at int64) Record {
+	return Record{&records.ConsumerGroupTargetAssignmentMetadataKey{GroupID: g.id},
+		&records.ConsumerGroupTargetAssignmentMetadataValue{AssignmentEpoch: epoch, AssignmentTimestamp: at}, 0}
+}
+
+// assignorName is the one most members prefer, or the default.
+func (m *Machine) assignorName(g *consumerGroup) string {
+	votes, best := map[string]int{}, ""
+	for _, id := range g.sorted() {
+		if a := g.members[id].assignor; a != nil {
+			if votes[*a]++; votes[*a] > votes[best] {
+				best = *a
+			}
+		}
+	}
+	if best == "" && len(m.settings.ConsumerAssignors) > 0 {
+		best = m.settings.ConsumerAssignors[0]
+	}
+	return best
+}
+
+// computeTarget assigns the partitions anew if the group has a newer epoch than its target and consumer.assignment.interval.ms
+// has passed since the last time.
+func (m *Machine) computeTarget(g *consumerGroup) {
+	if g.epoch <= g.assignmentEpoch {
+		return
+	}
+	interval := m.consumerSettings(g).assignmentInterval.Milliseconds()
+	if g.assignmentMs != 0 && m.nowMs() < g.assignmentMs+interval {
+		return
+	}
+	in := &assignorInput{members: g.sorted(), subscribed: map[string][]uuid.UUID{}, previous: g.target, partitions: map[uuid.UUID]int32{}}
+	slices.SortStableFunc(in.members, func(a, b string) int { return strings.Compare(g.members[a].orderID(), g.members[b].orderID()) })
+	for id, mem := range g.members {
+		ids := []uuid.UUID{}
+		for _, name := range g.topicsOf(mem) {
+			if t := m.image.TopicByName(name); t != nil {
+				ids = append(ids, t.ID)
+				in.partitions[t.ID] = int32(t.PartitionCount())
+			}
+		}
+		slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+		in.subscribed[id] = ids
+	}
+	target := assign(m.assignorName(g), in)
+	for _, id := range g.sorted() {
+		if old, ok := g.target[id]; !ok || !old.equal(target[id]) {
+			m.emit(g.targetRecord(id, target[id]))
+		}
+	}
+	m.emit(g.targetEpochRecord(g.epoch, m.nowMs()))
+}
+
+// orderID sorts members such that a static one keeps its place when it restarts.
+func (mem *consumerMember) orderID() string {
+	if mem.instanceID != nil {
+		return *mem.instanceID
+	}
+	return mem.id
+}
+
+// sameSubscription reports whether a record of the one says what a record of the other does.
+func (mem *consumerMember) sameSubscription(o *consumerMember) bool {
+	same := func(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
+	classic := func(a, b *classicSide) bool {
+		return a == b || a != nil && b != nil && a.sessionTimeoutMs == b.sessionTimeoutMs &&
+			slices.EqualFunc(a.protocols, b.protocols, func(p, q records.ClassicProtocol) bool {
+				return p.Name == q.Name && bytes.Equal(p.Metadata, q.Metadata)
+			})
+	}
+	return same(mem.instanceID, o.instanceID) && same(mem.rackID, o.rackID) && mem.clientID == o.clientID && mem.clientHost == o.clientHost &&
+		slices.Equal(mem.topics, o.topics) && mem.regex == o.regex && mem.rebalanceTimeoutMs == o.rebalanceTimeoutMs &&
+		same(mem.assignor, o.assignor) && classic(mem.classic, o.classic)
+}
+
+// topicIDs returns the ids of those topics that are there.
+func (m *Machine) topicIDs(names []string) map[uuid.UUID]bool {
+	out := make(map[uuid.UUID]bool, len(names))
+	for _, n := range names {
+		if t := m.image.TopicByName(n); t != nil {
+			out[t.ID] = true
+		}
+	}
+	return out
+}
+
+// reconcile moves a member on towards its target, as far as what it still has and what others still have allows. told is what it
+// says it owns; nil: it does not say. changed: its subscription did. Source: CurrentAssignmentBuilder.
+func (m *Machine) reconcile(g *consumerGroup, id string, told *assignment, changed bool) {
+	mem := g.members[id]
+	if mem.reconciled(g.assignmentEpoch) && !changed {
+		return
+	}
+	var next *consumerMember
+	switch {
+	case mem.state == memberUnrevoked && holds(told, mem.revoking):
+		if !changed {
+			return
+		}
+		next = m.unsubscribe(g, mem, told)
+	case mem.state == memberUnrevoked:
+		next = m.advance(g, mem, mem.epoch+1, told)
+	case mem.state == memberStable && mem.epoch == g.assignmentEpoch:
+		next = m.unsubscribe(g, mem, told)
+	default:
+		next = m.advance(g, mem, mem.epoch, told)
+	}
+	if next.epoch == mem.epoch && next.state == mem.state && next.assigned.equal(mem.assigned) && next.revoking.equal(mem.revoking) {
+		return
+	}
+	m.emit(g.currentRecord(next))
+	if next.classic != nil {
+		return
+	}
+	if next.state == memberUnrevoked {
+		m.timers.set(timer{rebalanceTimer, g.id, id}, m.now.Add(ms(next.rebalanceTimeoutMs)))
+	} else {
+		m.timers.cancel(timer{rebalanceTimer, g.id, id})
+	}
+}
+
+// holds reports whether a member owns, or may own, any of a set.
+func holds(told *assignment, set owned) bool {
+	if told == nil {
+		return len(set) > 0
+	}
+	for tp := range set {
+		if told.has(tp.topic, tp.partition) {
+			return true
+		}
+	}
+	return false
+}
+
+// unsubscribe takes from a member what it does not subscribe to any more, ahead of a new target.
+func (m *Machine) unsubscribe(g *consumerGroup, mem *consumerMember, told *assignment) *consumerMember {
+	wanted := m.topicIDs(g.topicsOf(mem))
+	next := *mem
+	next.assigned, next.revoking = owned{}, maps.Clone(mem.revoking)
+	if next.revoking == nil {
+		next.revoking = owned{}
+	}
+	for tp, epoch := range mem.assigned {
+		if wanted[tp.topic] {
+			next.assigned[tp] = epoch
+		} else {
+			next.revoking[tp] = epoch
+		}
+	}
+	switch {
+	case len(next.revoking) > 0 && holds(told, next.revoking):
+		next.state = memberUnrevoked
+	default:
+		next.revoking = owned{}
+	}
+	return &next
+}
+
+// advance brings a member, in an epoch, towards its target.
+func (m *Machine) advance(g *consumerGroup, mem *consumerMember, epoch int32, told *assignment) *consumerMember {
+	wanted := m.topicIDs(g.topicsOf(mem))
+	target := g.target[mem.id]
+	next := *mem
+	next.assigned, next.revoking = owned{}, owned{}
+	for tp, since := range mem.assigned {
+		if wanted[tp.topic] && target.has(tp.topic, tp.partition) {
+			next.assigned[tp] = since
+		} else {
+			next.revoking[tp] = since
+		}
+	}
+	if holds(told, next.revoking) {
+		next.setEpoch(epoch)
+		next.state = memberUnrevoked
+		return &next
+	}
+	next.revoking = owned{}
+	next.state = memberStable
+	for t, partitions := range target {
+		if !wanted[t] {
+			continue
+		}
+		for _, p := range partitions {
+			tp := topicPartition{t, p}
+			if _, has := next.assigned[tp]; has {
+				continue
+			}
+			if _, taken := g.owner[tp]; taken {
+				next.state = memberUnreleased
+				continue
+			}
+			next.assigned[tp] = g.assignmentEpoch
+		}
+	}
+	next.setEpoch(g.assignmentEpoch)
+	return &next
+}
+
+// setEpoch moves a member to an epoch; the one before is remembered, in case the answer gets lost.
+func (mem *consumerMember) setEpoch(epoch int32) {
+	mem.previousEpoch, mem.epoch = mem.epoch, epoch
 }

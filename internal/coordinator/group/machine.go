@@ -39,6 +39,8 @@ type Op struct {
 	Request kmsg.Request
 	// ClientID and ClientHost are the requester's, as the session knows them; both end up in records.
 	ClientID, ClientHost string
+	// MayDescribe says which topics the requester may see, of those that match a regular expression; nil: all.
+	MayDescribe func(topic string) bool
 }
 
 // A Record is one record to append: a tombstone if Value is nil.
@@ -65,6 +67,8 @@ type Output struct {
 type Machine struct {
 	settings *Settings
 	image    *metadata.Image
+	// imageSeq counts the images, so that a group knows whether it has seen this one.
+	imageSeq uint64
 	newID    func() uuid.UUID
 
 	now     time.Time // of the running step
@@ -95,7 +99,7 @@ func New(o Options) *Machine {
 	if o.NewID == nil {
 		o.NewID = uuid.Random
 	}
-	return &Machine{settings: o.Settings, image: o.Image, newID: o.NewID, groups: map[string]*group{}, offsets: newOffsets()}
+	return &Machine{settings: o.Settings, image: o.Image, imageSeq: 1, newID: o.NewID, groups: map[string]*group{}, offsets: newOffsets()}
 }
 
 // Step performs one operation. Requests are JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit,
@@ -188,10 +192,10 @@ func (m *Machine) Configure(s *Settings) { m.settings = s }
 func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []string) Output {
 	m.now = now
 	m.image = img
+	m.imageSeq++
 	for _, topic := range deletedTopics {
 		m.deleteOffsetsOfTopic(topic)
 	}
-	m.consumersSeeImage()
 	return m.take()
 }
 

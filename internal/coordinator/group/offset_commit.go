@@ -42,7 +42,7 @@ func (m *Machine) checkCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
 	case g == nil:
 		return kerr.IllegalGeneration
 	case g.consumer != nil:
-		return g.consumer.checkCommit(req)
+		return g.consumer.checkCommit(req, m.image)
 	}
 	mem, err := g.classic.checkCommit(req)
 	if err == nil && mem != nil && (g.classic.state == stateStable || g.classic.state == statePreparingRebalance) {

@@ -154,7 +154,7 @@ func (s *script) request(d *datadriven.TestData) kmsg.Request {
 		r.RetentionTimeMillis = opt(d, "retention", int64(-1))
 		metadata := strings.Repeat("x", opt(d, "metadata", 0))
 		for _, a := range args(d, "offsets") {
-			topic, p, o := topicPartition(a)
+			topic, p, o := parseOffset(a)
 			r.Topics = append(r.Topics, kmsg.OffsetCommitRequestTopic{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{
 				{Partition: p, Offset: o, LeaderEpoch: 7, Metadata: &metadata}}})
 		}
@@ -168,7 +168,7 @@ func (s *script) request(d *datadriven.TestData) kmsg.Request {
 			g.MemberID = &member
 		}
 		for _, a := range args(d, "partitions") {
-			topic, p, _ := topicPartition(a)
+			topic, p, _ := parseOffset(a)
 			g.Topics = append(g.Topics, kmsg.OffsetFetchRequestGroupTopic{Topic: topic, Partitions: []int32{p}})
 		}
 		r.Groups = append(r.Groups, g)
@@ -177,7 +177,7 @@ func (s *script) request(d *datadriven.TestData) kmsg.Request {
 		r := kmsg.NewPtrOffsetDeleteRequest()
 		r.Group = group
 		for _, a := range args(d, "partitions") {
-			topic, p, _ := topicPartition(a)
+			topic, p, _ := parseOffset(a)
 			r.Topics = append(r.Topics, kmsg.OffsetDeleteRequestTopic{Topic: topic, Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: p}}})
 		}
 		return r
@@ -201,8 +201,8 @@ func args(d *datadriven.TestData, key string, otherwise ...string) []string {
 	return otherwise
 }
 
-// topicPartition reads t-0 or t-0@5.
-func topicPartition(s string) (topic string, partition int32, offset int64) {
+// parseOffset reads t-0 or t-0@5.
+func parseOffset(s string) (topic string, partition int32, offset int64) {
 	s, at, _ := strings.Cut(s, "@")
 	fmt.Sscan(at, &offset)
 	i := strings.LastIndex(s, "-")

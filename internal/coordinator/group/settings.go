@@ -25,7 +25,8 @@ type Settings struct {
 	// that would not fit gets UNKNOWN_SERVER_ERROR, as with Apache.
 	MaxRecordBytes int
 
-	config *config.Config // for what a group sets for itself
+	config   *config.Config // for what a group sets for itself
+	defaults consumerSettings
 }
 
 // A MigrationPolicy says which way groups may change their protocol while members are in them.
@@ -33,7 +34,7 @@ type MigrationPolicy struct{ Upgrade, Downgrade bool }
 
 // NewSettings reads the settings from a broker's configuration.
 func NewSettings(c *config.Config) *Settings {
-	return &Settings{
+	s := &Settings{
 		InitialRebalanceDelay: c.Duration("group.initial.rebalance.delay.ms"),
 		MinSessionTimeout:     c.Duration("group.min.session.timeout.ms"),
 		MaxSessionTimeout:     c.Duration("group.max.session.timeout.ms"),
@@ -51,6 +52,8 @@ func NewSettings(c *config.Config) *Settings {
 
 		config: c,
 	}
+	s.defaults = s.consumerOf(nil)
+	return s
 }
 
 // consumerSettings are those that a consumer group may set for itself.
@@ -60,6 +63,13 @@ type consumerSettings struct {
 
 // consumer returns the settings of a group that overrides some.
 func (s *Settings) consumer(overrides map[string]string) consumerSettings {
+	if overrides == nil {
+		return s.defaults
+	}
+	return s.consumerOf(overrides)
+}
+
+func (s *Settings) consumerOf(overrides map[string]string) consumerSettings {
 	g := s.config.Group(overrides)
 	of := func(name string) time.Duration { return time.Duration(g.Int(name)) * time.Millisecond }
 	return consumerSettings{of("consumer.session.timeout.ms"), of("consumer.heartbeat.interval.ms"), of("consumer.assignment.interval.ms")}

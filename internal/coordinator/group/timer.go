@@ -12,8 +12,7 @@ const (
 	sessionTimer   timerKind = iota // a member did not give a sign of life
 	rebalanceTimer                  // of a classic group: not all members joined; of a consumer group: a member did not revoke
 	syncTimer                       // a classic member did not send SyncGroup
-	regexTimer                      // a consumer group's regular expressions are to be looked at again
-	assignTimer                     // a consumer group may compute an assignment again
+	joinTimer                       // a classic member of a consumer group was told to join again and did not
 	expiryTimer                     // offsets may have expired; the one timer without a group
 )
 
