@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
@@ -476,6 +477,14 @@ func TestSession(t *testing.T) {
 			if n := f.metric("ottla_request_phase_duration_seconds", "Metadata", phase); n != 1 {
 				t.Errorf("phase %s was observed %v times", phase, n)
 			}
+		}
+		families, err := f.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems, err := promlint.NewWithMetricFamilies(families).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("promlint: %v, %v", problems, err)
 		}
 	})
 }
