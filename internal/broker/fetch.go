@@ -131,14 +131,13 @@ func (f *fetching) incremental() bool {
 
 // putBack lets go of what was found. It will be looked for again: what has news now, and in a full fetch everything.
 func (f *fetching) putBack() {
-	f.session.mu.Lock()
 	for i := range f.results {
-		if r := &f.results[i]; f.hasNews(r) {
-			f.session.queueLocked(r.part)
+		r := &f.results[i]
+		if f.hasNews(r) {
+			f.session.requeue(r.part)
 		}
-		f.results[i].read.Slice.Release()
+		r.read.Slice.Release()
 	}
-	f.session.mu.Unlock()
 	f.forgetResults()
 }
 
