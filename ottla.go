@@ -10,13 +10,16 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"ottla/internal/broker"
 	"ottla/internal/config"
+	"ottla/internal/console"
 	"ottla/internal/vfs"
 )
 
@@ -48,6 +51,7 @@ type Sources struct {
 // A Broker is a running node.
 type Broker struct {
 	node      *broker.Broker
+	console   *console.Server // nil if it is off
 	config    *config.Config
 	temporary string // directory to remove, or empty
 }
@@ -106,12 +110,58 @@ func (b *Broker) start(ctx context.Context, logger *slog.Logger) (err error) {
 	for _, w := range b.config.Warnings() {
 		logger.Warn("configuration", "key", w.Key, "warning", w.Message, "origin", w.Origin.From)
 	}
-	registry := prometheus.NewRegistry()
-	b.node, err = broker.Start(ctx, broker.Options{Config: b.config, FS: vfs.OS, Logger: logger, Registerer: registry})
+	listener, err := b.listenConsole(logger)
 	if err != nil {
 		return err
 	}
+	registry := prometheus.NewRegistry()
+	b.node, err = broker.Start(ctx, broker.Options{Config: b.config, FS: vfs.OS, Logger: logger, Registerer: registry})
+	if err != nil {
+		return errors.Join(err, closeListener(listener))
+	}
+	if listener == nil {
+		return nil
+	}
+	info := b.node.Info()
+	b.console, err = console.Start(listener, console.Options{
+		Node: b.node, Registry: registry, Logger: logger, Info: console.Info{
+			Version: Version, Revision: revision(), NodeID: info.NodeID, ClusterID: info.ClusterID,
+			Rack: b.config.String("broker.rack"), Roles: b.config.List("process.roles"),
+		},
+	})
+	if err != nil {
+		return errors.Join(err, b.node.Close())
+	}
 	return nil
+}
+
+// listenConsole binds the console's address, before anything else happens, as a port that is taken is the likeliest
+// reason not to start. It returns nil if the console is off.
+func (b *Broker) listenConsole(logger *slog.Logger) (net.Listener, error) {
+	address := b.config.String("ottla.console.listener")
+	if address == "" {
+		return nil, nil
+	}
+	return console.Listen(address, !b.config.IsSet("ottla.console.listener"), logger)
+}
+
+func closeListener(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
+}
+
+// revision is the commit that the binary was built from, as far as the Go toolchain recorded it.
+func revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return ""
 }
 
 // Addr returns host:port of the first client listener, with the port that was found if 0 was asked for: what a
@@ -122,7 +172,12 @@ func (b *Broker) Addr() string { return b.node.Addr("") }
 func (b *Broker) ListenerAddr(name string) string { return b.node.Addr(name) }
 
 // ConsoleURL returns the address of metrics, health and console; empty if they are off.
-func (b *Broker) ConsoleURL() string { return "" }
+func (b *Broker) ConsoleURL() string {
+	if b.console == nil {
+		return ""
+	}
+	return b.console.URL()
+}
 
 // NodeID returns node.id.
 func (b *Broker) NodeID() int32 { return b.config.NodeID() }
@@ -140,7 +195,11 @@ func (b *Broker) Err() error { return b.node.Err() }
 // Close stops the node in order: it hands its leaderships over, answers what it can, makes everything durable, marks its
 // directories as cleanly shut and ends every goroutine. The data stays, except in a temporary directory.
 func (b *Broker) Close() error {
-	return errors.Join(b.node.Close(), b.removeTemporary())
+	var err error
+	if b.console != nil {
+		err = b.console.Close()
+	}
+	return errors.Join(err, b.node.Close(), b.removeTemporary())
 }
 
 func (b *Broker) removeTemporary() error {

@@ -50,3 +50,6 @@ func (b *Broker) Ready() error {
 
 // Live says why the node should be restarted, or nil.
 func (b *Broker) Live() error { return b.Err() }
+
+// State is what the broker is doing, by Kafka's names of BrokerState in lower case.
+func (b *Broker) State() string { return b.lifecycle.State().String() }
