@@ -45,6 +45,9 @@ type InvalidError struct {
 // Error returns one line.
 func (e *InvalidError) Error() string {
 	s := e.Kafka()
+	if !strings.Contains(s, e.Key) {
+		s = e.Key + ": " + s
+	}
 	if e.Allowed != "" {
 		s += " (allowed: " + e.Allowed + ")"
 	}
