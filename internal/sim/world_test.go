@@ -445,24 +445,36 @@ func (w *world) metadataLog(n *node) []byte {
 	return log
 }
 
-// startAllBut starts all nodes; that of the victim may fail, if its power goes meanwhile. Then the victim is started
-// again, for the first start of a quorum needs all voters.
+// startAllBut starts all nodes. If the victim's power goes before the others are up it is started again, for the first
+// start of a quorum needs all voters.
 func (w *world) startAllBut(victim *node) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	var wait sync.WaitGroup
+	var others, all sync.WaitGroup
 	errs := make([]error, len(w.nodes))
 	for i, n := range w.nodes {
-		wait.Go(func() {
-			errs[i] = n.start(ctx)
-			if n == victim && errs[i] != nil {
-				n.crash()
-				errs[i] = n.start(ctx)
-			}
-		})
+		if n != victim {
+			others.Go(func() { errs[i] = n.start(ctx) })
+		}
 	}
-	wait.Wait()
+	up := make(chan struct{})
+	all.Go(func() {
+		others.Wait()
+		close(up)
+	})
+	all.Go(func() {
+		lost := victim.lost
+		err := victim.start(ctx)
+		select {
+		case <-lost:
+			victim.crash()
+			err = victim.start(ctx)
+		case <-up:
+		}
+		errs[victim.id-1] = err
+	})
+	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		w.stopAll()
 		w.t.Fatalf("seed %d: %v", w.seed, err)
