@@ -272,7 +272,6 @@ func (m *Machine) fence(g *consumerGroup, mem *consumerMember) {
 	if m.downgrades(g, mem) {
 		m.removeConsumer(g, mem)
 		m.downgrade(g)
-		m.prepareRebalance(m.classic(g.id))
 		return
 	}
 	m.removeConsumer(g, mem)

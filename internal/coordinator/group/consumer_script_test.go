@@ -76,7 +76,7 @@ func (s *script) consumerRequest(d *datadriven.TestData, group, member string, i
 	case "describe-consumer":
 		return &kmsg.ConsumerGroupDescribeRequest{Version: at(1), Groups: []string{group}}
 	}
-	d.Fatalf(s.t, "no command %s", d.Cmd)
+	s.t.Fatalf("%s: no command %s", d.Pos, d.Cmd)
 	return nil
 }
 

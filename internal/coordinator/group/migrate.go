@@ -18,7 +18,7 @@ import (
 // checkUpgrade says whether a member with the new protocol may join a classic group.
 func (m *Machine) checkUpgrade(g *classicGroup, req *kmsg.ConsumerGroupHeartbeatRequest, joins bool) *refusalError {
 	switch {
-	case joins && g.state == stateEmpty:
+	case joins && len(g.members) == 0:
 		return nil
 	case joins && m.settings.MigrationPolicy.Upgrade && g.usesConsumerProtocol() && len(g.members) < m.settings.ConsumerMaxSize && g.readable():
 		return nil
@@ -54,7 +54,7 @@ func (m *Machine) consumerFor(id string) *consumerGroup {
 		return newConsumerGroup(id)
 	case known.consumer != nil:
 		return known.consumer
-	case known.classic.state == stateEmpty:
+	case len(known.classic.members) == 0:
 		m.emit(Record{Key: &records.GroupMetadataKey{Group: id}})
 		return newConsumerGroup(id)
 	}
@@ -136,7 +136,8 @@ func (m *Machine) downgrades(g *consumerGroup, without *consumerMember) bool {
 }
 
 // downgrade makes a classic group of a consumer group whose members all speak the classic protocol. Each is assigned its
-// target.
+// target, and all are asked to join again: none of them knows yet that it leads, so nobody would notice that a topic changed.
+// (Apache leaves that rebalance out when it is a static member's return to the classic protocol that brings this about.)
 func (m *Machine) downgrade(g *consumerGroup) {
 	c := newClassicGroup(g.id, m.nowMs())
 	c.state, c.generation = stateStable, g.epoch
@@ -160,6 +161,7 @@ func (m *Machine) downgrade(g *consumerGroup) {
 	for _, mem := range c.order {
 		m.hear(c, mem)
 	}
+	m.prepareRebalance(c)
 }
 
 // classicAssignment is an assignment as a classic member reads it, in the version of its own metadata.

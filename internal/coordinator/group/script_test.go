@@ -14,9 +14,9 @@ import (
 	"ottla/internal/protocol/records"
 )
 
-// TestScripts runs the stories in testdata. After each command the log is replayed and must say what lives.
+// TestScripts runs the stories in testdata/scripts. After each command the log is replayed and must say what lives.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		s := &script{world: newWorld(t)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.t = t
@@ -67,7 +67,7 @@ func (s *script) command(d *datadriven.TestData) string {
 	case "advance":
 		by, err := time.ParseDuration(d.CmdArgs[0].Key)
 		if err != nil {
-			d.Fatalf(s.t, "%v", err)
+			s.t.Fatalf("%s: %v", d.Pos, err)
 		}
 		return s.show(s.advance(by))
 	case "restart":

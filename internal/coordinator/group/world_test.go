@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,11 +19,11 @@ import (
 
 // A world is a machine in virtual time with the log of its records.
 type world struct {
-	t        testing.TB
+	t        tester
 	machine  *Machine
 	log      []Record // as decoded from their bytes
 	now      time.Time
-	ids      byte
+	ids      uint32
 	topicIDs byte
 	tickets  Ticket
 	image    *metadata.Image
@@ -34,7 +33,14 @@ type world struct {
 	ofTopic  map[string]uuid.UUID
 }
 
-func newWorld(t testing.TB, set ...string) *world {
+// A tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func newWorld(t tester, set ...string) *world {
 	c, err := config.Parse(config.Sources{Set: append([]string{"node.id=1", "process.roles=broker,controller", "controller.quorum.voters=1@localhost:9093",
 		"listeners=PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names=CONTROLLER", "log.dirs=/d"}, set...)})
 	if err != nil {
@@ -49,7 +55,7 @@ func newWorld(t testing.TB, set ...string) *world {
 func (w *world) newMachine() *Machine {
 	return New(Options{Settings: NewSettings(w.config), Image: w.image, NewID: func() uuid.UUID {
 		w.ids++
-		return uuid.UUID{15: w.ids}
+		return uuid.UUID{13: byte(w.ids >> 16), 14: byte(w.ids >> 8), 15: byte(w.ids)}
 	}})
 }
 
@@ -214,12 +220,12 @@ func describe(g *group, soft bool) []string {
 }
 
 // Ids made by newMachine print as #n.
-var madeID = regexp.MustCompile(`-00000000-0000-0000-0000-0000000000([0-9a-f]{2})`)
+var madeID = regexp.MustCompile(`-00000000-0000-0000-0000-000000([0-9a-f]{6})`)
 
 func short(s string) string {
 	return madeID.ReplaceAllStringFunc(s, func(id string) string {
 		var n int
-		fmt.Sscanf(id[len(id)-2:], "%x", &n)
+		fmt.Sscanf(id[len(id)-6:], "%x", &n)
 		return fmt.Sprintf("#%d", n)
 	})
 }
