@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -62,7 +63,7 @@ func sharedOf(img *metadata.Image, c *config.Config) *shared {
 	return &shared{
 		image: img, settings: group.NewSettings(c), commitTimeout: c.Duration("offsets.commit.timeout.ms"),
 		compression:   record.Compression{Codec: record.Codec(c.Int("offsets.topic.compression.codec"))},
-		maxBatchBytes: c.Int("message.max.bytes"),
+		maxBatchBytes: c.Int("message.max.bytes"), consumer: slices.Contains(c.List("group.coordinator.rebalance.protocols"), "consumer"),
 	}
 }
 

@@ -49,10 +49,8 @@ func (g *Groups) Handle(ctx context.Context, req kmsg.Request, done func(kmsg.Re
 		r.describeGroups(req, done)
 	case *kmsg.DeleteGroupsRequest:
 		r.deleteGroups(req, done)
-	case *kmsg.ConsumerGroupHeartbeatRequest:
-		r.consumerGroupHeartbeat(req, done)
-	case *kmsg.ConsumerGroupDescribeRequest:
-		r.consumerGroupDescribe(req, done)
+	case *kmsg.ConsumerGroupHeartbeatRequest, *kmsg.ConsumerGroupDescribeRequest:
+		r.consumerGroup(req, done)
 	default:
 		panic("coordinator: no groups in " + kmsg.NameForKey(req.Key()))
 	}
@@ -257,6 +255,21 @@ func (r *request) operations(name string) (bits int32) {
 		}
 	}
 	return bits
+}
+
+// consumerGroup handles the requests of KIP-848, if that is switched on: by group.coordinator.rebalance.protocols here, and by
+// the feature group.version in the cluster.
+func (r *request) consumerGroup(req kmsg.Request, done func(kmsg.Response)) {
+	if !r.groups.shared.Load().consumer || r.image.FeatureLevel(protocol.FeatureGroup) < 1 {
+		done(protocol.ErrorAnswer(req, kerr.UnsupportedVersion.Code))
+		return
+	}
+	switch req := req.(type) {
+	case *kmsg.ConsumerGroupHeartbeatRequest:
+		r.consumerGroupHeartbeat(req, done)
+	case *kmsg.ConsumerGroupDescribeRequest:
+		r.consumerGroupDescribe(req, done)
+	}
 }
 
 // consumerGroupHeartbeat needs every topic that is subscribed to by name to be describable.

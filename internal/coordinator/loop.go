@@ -453,6 +453,7 @@ type shared struct {
 	commitTimeout time.Duration
 	compression   record.Compression
 	maxBatchBytes int
+	consumer      bool // the consumer protocol is on
 }
 
 // A semaphore bounds how many partitions load at a time.

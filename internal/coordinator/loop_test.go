@@ -15,6 +15,7 @@ import (
 
 	"ottla/internal/config"
 	"ottla/internal/metadata"
+	"ottla/internal/protocol"
 	"ottla/internal/protocol/records"
 	"ottla/internal/record"
 	"ottla/internal/uuid"
@@ -128,6 +129,7 @@ func newBroker(t *testing.T, set ...string) *broker {
 	b.groups = NewGroups(Options{NodeID: 1, Config: c, Logger: slog.New(slog.DiscardHandler),
 		Log: func(_ uuid.UUID, p int32) (Log, error) { return b.logs[p], nil }})
 	t.Cleanup(b.groups.Close)
+	b.apply(&records.FeatureLevelRecord{Name: protocol.FeatureGroup, FeatureLevel: 1})
 	b.apply(b.topic(GroupTopic, partitions, 1)...)
 	b.apply(b.topic("t", 2, 1)...)
 	return b
@@ -361,6 +363,28 @@ func TestSeveralGroups(t *testing.T) {
 		b.apply(&records.RemoveTopicRecord{TopicID: b.image.TopicByName("t").ID})
 		time.Sleep(time.Millisecond)
 		want(t, "offset of a deleted topic", b.committed("c"), "-1")
+	})
+}
+
+func TestConsumerGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beat := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		beat.Version, beat.Group, beat.MemberID, beat.RebalanceTimeoutMillis = 1, "g", "m", 30000
+		beat.SubscribedTopicNames, beat.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		b := newBroker(t)
+		resp := b.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse)
+		want(t, "partitions of t", len(resp.Assignment.Topics[0].Partitions), 2)
+		d := b.ask(&kmsg.ConsumerGroupDescribeRequest{Version: 1, Groups: []string{"", "g", "none"}})().(*kmsg.ConsumerGroupDescribeResponse)
+		want(t, "no name", d.Groups[0].ErrorCode, kerr.InvalidGroupID.Code)
+		want(t, "g", d.Groups[1].State, "Stable")
+		want(t, "none", d.Groups[2].ErrorCode, kerr.GroupIDNotFound.Code)
+		b.leader(2)
+		b.leader(1)
+		beat.MemberEpoch, beat.RebalanceTimeoutMillis, beat.SubscribedTopicNames, beat.Topics = 1, -1, nil, nil
+		want(t, "heartbeat after loading", b.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).MemberEpoch, 1)
+
+		off := newBroker(t, "group.coordinator.rebalance.protocols=classic")
+		want(t, "switched off", off.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).ErrorCode, kerr.UnsupportedVersion.Code)
 	})
 }
 
