@@ -105,11 +105,6 @@ func newClassicGroup(id string, since int64) *classicGroup {
 	}
 }
 
-// isSimple reports whether nothing but offsets is known of the group.
-func (g *classicGroup) isSimple() bool {
-	return g.protocolType == nil && g.state == stateEmpty && len(g.pendingJoin) == 0
-}
-
 func (g *classicGroup) usesConsumerProtocol() bool {
 	return g.protocolType != nil && *g.protocolType == consumerProtocol
 }
@@ -419,8 +414,11 @@ func (m *Machine) replayClassic(id string, v *records.GroupMetadataValue) {
 		g.protocolType = &v.ProtocolType
 	}
 	g.state = stateStable
-	if len(v.Members) == 0 {
+	switch {
+	case len(v.Members) == 0:
 		g.state = stateEmpty
+	case g.protocol == nil:
+		g.protocol = new(string) // no coordinator writes that; the name is loadedMember's
 	}
 	g.findSubscribed()
 }

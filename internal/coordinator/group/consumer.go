@@ -404,7 +404,7 @@ func (g *consumerGroup) replayMember(id string, v *records.ConsumerGroupMemberMe
 	if v.SubscribedTopicRegex != nil {
 		mem.regex = *v.SubscribedTopicRegex
 	}
-	if c := v.ClassicMemberMetadata; c != nil {
+	if c := v.ClassicMemberMetadata; c != nil && len(c.SupportedProtocols) > 0 {
 		mem.classic = &classicSide{c.SessionTimeoutMs, c.SupportedProtocols}
 	}
 	slices.Sort(mem.topics)
