@@ -36,6 +36,8 @@ var handlers = map[int16]handler{
 	int16(kmsg.ListGroups):              (*Broker).group,
 	int16(kmsg.DescribeGroups):          (*Broker).group,
 	int16(kmsg.DeleteGroups):            (*Broker).group,
+	int16(kmsg.ConsumerGroupHeartbeat):  (*Broker).group,
+	int16(kmsg.ConsumerGroupDescribe):   (*Broker).group,
 	int16(kmsg.DescribeConfigs):         answer((*Broker).describeConfigs),
 	int16(kmsg.DescribeCluster):         answer((*Broker).describeCluster),
 	int16(kmsg.DescribeLogDirs):         answer((*Broker).describeLogDirs),

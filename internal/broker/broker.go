@@ -247,13 +247,27 @@ func (b *Broker) followMetadata(ctx, background context.Context) error {
 	}
 	b.goes(background, "keep the registration", b.lifecycle.run)
 	b.goes(background, "send partition changes", b.sendChanges)
-	select {
-	case <-b.lifecycle.unfenced:
-		return nil
-	case <-b.end.done:
-		return b.end.err
-	case <-ctx.Done():
-		return fmt.Errorf("wait to be unfenced by the controller (%w); it last answered: %v", ctx.Err(), b.lifecycle.lastError())
+	return b.awaitUnfenced(ctx)
+}
+
+// awaitUnfenced waits until the controller has unfenced this broker, and until the broker itself has read so: then it has
+// applied what it leads from here on.
+func (b *Broker) awaitUnfenced(ctx context.Context) error {
+	said := b.lifecycle.unfenced
+	for {
+		img, changed := b.images.current()
+		if br := img.Broker(b.nodeID); said == nil && br != nil && !br.Fenced {
+			return nil
+		}
+		select {
+		case <-said:
+			said = nil
+		case <-changed:
+		case <-b.end.done:
+			return b.end.err
+		case <-ctx.Done():
+			return fmt.Errorf("wait to be unfenced by the controller (%w); it last answered: %v", ctx.Err(), b.lifecycle.lastError())
+		}
 	}
 }
 

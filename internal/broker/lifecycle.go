@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,6 +62,7 @@ type lifecycle struct {
 	epoch    atomic.Int64 // broker epoch, -1 until registered
 	kicks    chan struct{}
 	unfenced chan struct{} // closed when first unfenced
+	once     sync.Once     // for unfenced: a broker that had to register again is unfenced again
 	mayStop  chan struct{} // closed when the controller lets a stopping broker go
 	stopping atomic.Bool
 	offline  func() []uuid.UUID    // log directories that failed
@@ -241,7 +243,7 @@ func (l *lifecycle) settle(resp *kmsg.BrokerHeartbeatResponse) {
 	case StateRecovery:
 		if !resp.IsFenced {
 			l.state.Store(int32(StateRunning))
-			close(l.unfenced)
+			l.once.Do(func() { close(l.unfenced) })
 		}
 	case StateControlledShutdown:
 		if resp.ShouldShutdown {
