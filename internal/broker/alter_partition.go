@@ -88,7 +88,7 @@ func (b *Broker) sendChanges(ctx context.Context) error {
 		if len(changes) == 0 {
 			continue
 		}
-		answer, err := b.controllers.active(ctx, b.alterPartitionRequest(changes))
+		answer, err := b.controllers.attempt(ctx, b.alterPartitionRequest(changes))
 		if err == nil {
 			err = kerr.ErrorForCode(answer.(*kmsg.AlterPartitionResponse).ErrorCode)
 		}

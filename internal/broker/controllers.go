@@ -36,6 +36,10 @@ type controllers struct {
 
 func (c *controllers) reset() { c.mu.clients = make(map[string]*transport.Client) }
 
+// attemptTimeout bounds one attempt to have the controller answer; a controller that has vanished without a word is given
+// up, if there is another by then.
+const attemptTimeout = 5 * time.Second
+
 // controllerPause is how long forward waits before it asks again while the quorum has no leader.
 const controllerPause = 20 * time.Millisecond
 
@@ -131,20 +135,29 @@ func (c *controllers) forward(ctx context.Context, req kmsg.Request) (kmsg.Respo
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	for {
-		resp, err := c.active(ctx, envelope)
+		asked, epoch := c.quorum.Leader()
+		resp, err := c.attempt(ctx, envelope)
 		if err == nil {
 			e := resp.(*kmsg.EnvelopeResponse)
 			if err = kerr.ErrorForCode(e.ErrorCode); err == nil {
 				return unseal(e, req)
 			}
 		}
-		if !worthAskingAgain(err) {
+		now, nowEpoch := c.quorum.Leader()
+		vanished := errors.Is(err, context.DeadlineExceeded) && (now != asked || nowEpoch != epoch)
+		if !vanished && !worthAskingAgain(err) {
 			return nil, err
 		}
 		if !pause(ctx, controllerPause) {
 			return nil, fmt.Errorf("%w (last: %w)", ctx.Err(), err)
 		}
 	}
+}
+
+func (c *controllers) attempt(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return c.active(ctx, req)
 }
 
 // worthAskingAgain tells a controller that is not there, or not the active one any more, from an answer.

@@ -182,7 +182,7 @@ func (l *lifecycle) run(ctx context.Context) error {
 // register repeats the registration until the controller accepts it or refuses it for good.
 func (l *lifecycle) register(ctx context.Context) error {
 	for delay := registrationRetry; ; delay = min(2*delay, registrationRetryMax) {
-		resp, err := l.controller(ctx, l.registration)
+		resp, err := l.call(ctx, l.registration)
 		if err == nil {
 			r := resp.(*kmsg.BrokerRegistrationResponse)
 			if err = kerr.ErrorForCode(r.ErrorCode); err == nil {
@@ -199,6 +199,14 @@ func (l *lifecycle) register(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// call asks the controller, for as long as a heartbeat lasts: one that has vanished without a word must not keep this broker
+// from asking the next.
+func (l *lifecycle) call(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.heartbeatInterval)
+	defer cancel()
+	return l.controller(ctx, req)
 }
 
 // refusedForGood tells the answers that no repetition changes. DUPLICATE_BROKER_REGISTRATION passes when the
@@ -222,7 +230,7 @@ func (l *lifecycle) heartbeat(ctx context.Context) (next time.Duration, err erro
 		req.OfflineLogDirs = append(req.OfflineLogDirs, dir)
 	}
 	req.CordonedLogDirs = [][16]byte{} // null would say that this broker does not know yet
-	answer, err := l.controller(ctx, req)
+	answer, err := l.call(ctx, req)
 	if err == nil {
 		err = kerr.ErrorForCode(answer.(*kmsg.BrokerHeartbeatResponse).ErrorCode)
 	}
