@@ -109,7 +109,7 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := o.FS.MkdirAll(o.Path, 0o755); err != nil {
+	if err := makeDir(o.FS, o.Path); err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
 	lock, err := o.FS.Lock(filepath.Join(o.Path, lockFile))
@@ -129,6 +129,18 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return d, nil
+}
+
+// makeDir makes a directory if it is not there, and makes sure that it stays: a power cut that took it would take the
+// identity in it, by which others know this node.
+func makeDir(fsys vfs.FS, path string) error {
+	if _, err := fsys.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := fsys.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(path))
 }
 
 func (d *Dir) open() error {
