@@ -23,8 +23,8 @@ conformance: ## suites that others wrote; conformance/expected.tsv says what mus
 	@test -d $(shared)/conformance || { echo "make conformance: $(shared)/conformance is missing: the suites are not part of this repository"; exit 1; }
 	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 12m -v ./conformance
 
-simulation: ## whole clusters in one process, more seeds than go test runs
-	go test -count=1 -run Simulation ./internal/sim -seeds 200
+simulation: ## whole clusters in one process: more seeds than go test runs, and a power cut at every file operation
+	go test -count=1 -timeout 5m ./internal/sim -seeds 200 -crashes 0
 
 fuzz: ## every fuzz target for a few seconds
 	.ci/fuzz 4s

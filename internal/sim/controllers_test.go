@@ -10,7 +10,7 @@ import (
 // TestControllers: while links break and heal and controllers lose their power, topics go on being created, and in the
 // end all nodes have the same metadata, with every topic whose creation was confirmed.
 func TestControllers(t *testing.T) {
-	seeds(t, 5, func(t *testing.T, seed uint64) {
+	seeds(t, func(t *testing.T, seed uint64) {
 		w := newWorld(t, seed, 3, 2)
 		w.startAll()
 		defer w.stopAll()

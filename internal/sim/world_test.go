@@ -39,13 +39,14 @@ import (
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run this seed only; 0: the usual ones")
+	seedsFlag = flag.Uint64("seeds", 5, "how many seeds, from 1 on")
 	logFlag   = flag.Bool("log", false, "write the nodes' log to stderr")
 	crashFlag = flag.Int("crashes", 40, "at how many of the file operations of a controller its power is cut, in a run of its own each; 0: at all")
 )
 
 // seeds calls run with each seed, in a bubble and a subtest of its own.
-func seeds(t *testing.T, count uint64, run func(t *testing.T, seed uint64)) {
-	first := uint64(1)
+func seeds(t *testing.T, run func(t *testing.T, seed uint64)) {
+	first, count := uint64(1), *seedsFlag
 	if *seedFlag != 0 {
 		first, count = *seedFlag, 1
 	}
