@@ -36,8 +36,8 @@ func OpenLog(o LogOptions) (*Log, error) {
 	}
 	l.config.Store(&o.Config)
 	l.mu.producers = newProducers(0)
-	if err := l.makeDir(); err != nil {
-		return nil, err
+	if err := makeDir(l.fs, l.path); err != nil {
+		return nil, fmt.Errorf("make log directory: %w", err)
 	}
 	r := &recovery{l: l, clean: o.Clean, point: o.RecoveryPoint}
 	if err := r.run(&o); err != nil {
@@ -47,21 +47,6 @@ func OpenLog(o LogOptions) (*Log, error) {
 		return nil, fmt.Errorf("recover %s in %s: %w", l.tp, o.Path, err)
 	}
 	return l, nil
-}
-
-// makeDir makes the log's directory, durably, if it is not there.
-func (l *Log) makeDir() error {
-	_, err := l.fs.Stat(l.path)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := l.fs.MkdirAll(l.path, 0o755); err != nil {
-		return fmt.Errorf("make log directory: %w", err)
-	}
-	if err := l.fs.SyncDir(filepath.Dir(l.path)); err != nil {
-		return fmt.Errorf("make log directory: %w", err)
-	}
-	return nil
 }
 
 // A recovery is one run of OpenLog. Nobody else has the log yet, so it takes no lock.
