@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla"
+	"ottla/internal/cli"
 )
 
 // await asks until the answer is what is wanted, and fails after answerWithin: Apache Kafka's brokers apply what its
@@ -278,7 +279,7 @@ func describeConfigs(w *wire, kind kmsg.ConfigResourceType, resource string, nam
 }
 
 func TestDescribeConfigs(t *testing.T) {
-	g := underTest(t, ottla.Config{})
+	g := underTest(t, ottla.Config{Properties: map[string]string{"offsets.topic.replication.factor": "1"}})
 	each(t, g, map[string]func(t *testing.T, w *wire, topic string){
 		"topic": func(t *testing.T, w *wire, topic string) {
 			w.createTopics(with(newTopic(topic+"-new"), topicConfig("max.message.bytes", "1000")))
@@ -293,10 +294,10 @@ func TestDescribeConfigs(t *testing.T) {
 			equal(t, "answer", describeConfigs(w, kmsg.ConfigResourceTypeTopic, topic+"-not"), "UNKNOWN_TOPIC_OR_PARTITION")
 		},
 		"broker": func(t *testing.T, w *wire, _ string) {
-			equal(t, "configs", describeConfigs(w, kmsg.ConfigResourceTypeBroker, "1", "num.partitions", "process.roles", "message.max.bytes", "ssl.keystore.password"),
+			equal(t, "configs", describeConfigs(w, kmsg.ConfigResourceTypeBroker, "1", "num.partitions", "offsets.topic.replication.factor", "message.max.bytes", "ssl.keystore.password"),
 				"message.max.bytes=1048588 DEFAULT_CONFIG INT; message.max.bytes=1048588 DEFAULT_CONFIG\n"+
 					"num.partitions=1 DEFAULT_CONFIG INT read-only; num.partitions=1 DEFAULT_CONFIG\n"+
-					"process.roles=broker,controller STATIC_BROKER_CONFIG LIST read-only; process.roles=broker,controller STATIC_BROKER_CONFIG\n"+
+					"offsets.topic.replication.factor=1 STATIC_BROKER_CONFIG SHORT read-only; offsets.topic.replication.factor=1 STATIC_BROKER_CONFIG; offsets.topic.replication.factor=3 DEFAULT_CONFIG\n"+
 					"ssl.keystore.password=null DEFAULT_CONFIG PASSWORD sensitive")
 		},
 		"another broker": func(t *testing.T, w *wire, _ string) {
@@ -936,9 +937,24 @@ func TestAutoTopicCreation(t *testing.T) {
 	equal(t, "and not made", ask(topic, true), "UNKNOWN_TOPIC_OR_PARTITION")
 }
 
+// freeAddress is a loopback address that nothing listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+// TestListeners: each listener tells its own advertised address, where port 0 is the port that was found.
 func TestListeners(t *testing.T) {
+	third := freeAddress(t)
 	b := start(t, ottla.Config{Properties: map[string]string{
-		"listeners":                      "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0,THIRD://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+		"listeners":                      "PLAINTEXT://127.0.0.1:0,SECOND://127.0.0.1:0,THIRD://" + third + ",CONTROLLER://127.0.0.1:0",
 		"advertised.listeners":           "PLAINTEXT://127.0.0.1:0,SECOND://localhost:0,THIRD://broker.example:19093",
 		"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECOND:PLAINTEXT,THIRD:PLAINTEXT,CONTROLLER:PLAINTEXT",
 		"inter.broker.listener.name":     "PLAINTEXT",
@@ -951,12 +967,12 @@ func TestListeners(t *testing.T) {
 		}
 		return port
 	}
-	for name, want := range map[string]string{
-		"PLAINTEXT": "127.0.0.1:" + port("PLAINTEXT"),
-		"SECOND":    "localhost:" + port("SECOND"),
-		"THIRD":     "broker.example:19093",
+	for _, row := range []struct{ name, dial, want string }{
+		{"PLAINTEXT", "127.0.0.1:" + port("PLAINTEXT"), "127.0.0.1:" + port("PLAINTEXT")},
+		{"SECOND", "127.0.0.1:" + port("SECOND"), "localhost:" + port("SECOND")},
+		{"THIRD", third, "broker.example:19093"},
 	} {
-		w := dial(t, b.ListenerAddr(name))
+		w := dial(t, row.dial)
 		req := kmsg.NewPtrMetadataRequest()
 		req.Version, req.Topics = 12, []kmsg.MetadataRequestTopic{}
 		brokers := call[*kmsg.MetadataResponse](w, req).Brokers
@@ -964,10 +980,11 @@ func TestListeners(t *testing.T) {
 		cluster.Version, cluster.EndpointType = 2, 1
 		described := call[*kmsg.DescribeClusterResponse](w, cluster).Brokers
 		if len(brokers) != 1 || len(described) != 1 {
-			t.Fatalf("%d and %d brokers by %s", len(brokers), len(described), name)
+			t.Fatalf("%d and %d brokers by %s", len(brokers), len(described), row.name)
 		}
-		equal(t, "Metadata by "+name, fmt.Sprintf("%s:%d", brokers[0].Host, brokers[0].Port), want)
-		equal(t, "DescribeCluster by "+name, fmt.Sprintf("%s:%d", described[0].Host, described[0].Port), want)
+		equal(t, "Metadata by "+row.name, fmt.Sprintf("%s:%d", brokers[0].Host, brokers[0].Port), row.want)
+		equal(t, "DescribeCluster by "+row.name, fmt.Sprintf("%s:%d", described[0].Host, described[0].Port), row.want)
+		equal(t, "ListenerAddr of "+row.name, b.ListenerAddr(row.name), row.want)
 	}
 	if b.ListenerAddr("FOURTH") != "" {
 		t.Error("a listener that is not there has an address")
@@ -1015,7 +1032,8 @@ func TestRestart(t *testing.T) {
 	if want := append(storedBatch(first, 0, 0), storedBatch(second, 3, 0)...); !bytes.Equal(p.RecordBatches, want) {
 		t.Errorf("records\n%x, want\n%x", p.RecordBatches, want)
 	}
-	equal(t, "first batch again", fmt.Sprint(w.produce(topic, first)), "0")
+	// Of each producer, Kafka's .snapshot file holds the last batch alone.
+	equal(t, "first batch again", outcome(w, produceOf(topic, first), produceCode), "OUT_OF_ORDER_SEQUENCE_NUMBER")
 	equal(t, "second batch again", fmt.Sprint(w.produce(topic, second)), "3")
 	equal(t, "gap", outcome(w, produceOf(topic, sequenced(9, "9")), produceCode), "OUT_OF_ORDER_SEQUENCE_NUMBER")
 	equal(t, "next batch", fmt.Sprint(w.produce(topic, sequenced(4, "4"))), "4")
@@ -1031,8 +1049,12 @@ func TestRestart(t *testing.T) {
 // otherProcessVariable holds the data directory that TestMain's broker is to take, in a process of its own.
 const otherProcessVariable = "OTTLA_TEST_OTHER_PROCESS"
 
-// TestMain starts a broker instead of the tests if it is asked to, and prints why it could not.
+// TestMain is ottla's command line instead of the tests if it is asked to be, or starts a broker and prints why it
+// could not.
 func TestMain(m *testing.M) {
+	if os.Getenv(commandVariable) != "" {
+		os.Exit(cli.Main())
+	}
 	dir := os.Getenv(otherProcessVariable)
 	if dir == "" {
 		os.Exit(m.Run())
