@@ -136,7 +136,7 @@ func crashConfig() LogConfig {
 // what was not synced, and asserts what recovery must keep: a prefix of what was appended, with all that was durable.
 func TestCrash(t *testing.T) {
 	total := 0
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		for stop := 1; ; stop++ {
 			ended := false
 			for _, torn := range []bool{false, true} {
