@@ -57,23 +57,30 @@ func TestRefusedConfiguration(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	temporary := t.TempDir()
 	t.Setenv("TMPDIR", temporary)
-	for _, row := range []struct{ key, value, says string }{
-		{"num.partitions", "many", "num.partitions"},
-		{"num.partitions", "0", "num.partitions"},
-		{"listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:-5", "listeners"},
-		{"listeners", "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "OTHER"},
-		{"listeners", "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "SASL_PLAINTEXT"},
-		{"authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "authorizer.class.name"},
-		{"ssl.client.auth", "required", "ssl.client.auth"},
-		{"sasl.enabled.mechanisms", "PLAIN", "sasl.enabled.mechanisms"},
+	for _, row := range []struct {
+		says       string
+		properties map[string]string
+	}{
+		{"num.partitions", map[string]string{"num.partitions": "many"}},
+		{"num.partitions", map[string]string{"num.partitions": "0"}},
+		{"listeners", map[string]string{"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:-5"}},
+		{"OTHER", map[string]string{"listeners": "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0,CONTROLLER://127.0.0.1:0"}},
+		{"SASL_PLAINTEXT", map[string]string{
+			"listeners":                      "SASL_PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+			"listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+			"inter.broker.listener.name":     "SASL_PLAINTEXT",
+		}},
+		{"authorizer.class.name", map[string]string{"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}},
+		{"ssl.client.auth", map[string]string{"ssl.client.auth": "required"}},
+		{"sasl.enabled.mechanisms", map[string]string{"sasl.enabled.mechanisms": "PLAIN"}},
 	} {
-		b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{row.key: row.value}})
+		b, err := ottla.Start(t.Context(), ottla.Config{Properties: row.properties})
 		if err == nil {
-			t.Errorf("%s=%s was taken: %v", row.key, row.value, b.Close())
+			t.Errorf("%v was taken: %v", row.properties, b.Close())
 			continue
 		}
 		if !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s=%s: the error does not name %s: %v", row.key, row.value, row.says, err)
+			t.Errorf("%v: the error does not name %s: %v", row.properties, row.says, err)
 		}
 	}
 	if found := files(t, temporary); len(found) > 0 {
@@ -101,16 +108,10 @@ func TestPortInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	free := freeAddress(t)
 	for _, listeners := range []string{
-		"PLAINTEXT://" + taken.Addr().String() + ",CONTROLLER://" + free.Addr().String(),
-		"PLAINTEXT://" + free.Addr().String() + ",CONTROLLER://" + taken.Addr().String(),
+		"PLAINTEXT://" + taken.Addr().String() + ",CONTROLLER://" + free,
+		"PLAINTEXT://" + free + ",CONTROLLER://" + taken.Addr().String(),
 	} {
 		b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"listeners": listeners}})
 		if err == nil {
@@ -119,7 +120,7 @@ func TestPortInUse(t *testing.T) {
 		if _, port, _ := net.SplitHostPort(taken.Addr().String()); !strings.Contains(err.Error(), port) {
 			t.Errorf("the error does not name the port %s: %v", port, err)
 		}
-		again, err := net.Listen("tcp", free.Addr().String())
+		again, err := net.Listen("tcp", free)
 		if err != nil {
 			t.Fatalf("after the failed start: %v", err)
 		}
