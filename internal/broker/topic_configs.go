@@ -19,10 +19,10 @@ func (b *Broker) replicaConfig(topic string, img *metadata.Image) replica.Config
 
 func logConfig(c *config.Config, t *config.Topic) storage.LogConfig {
 	return storage.LogConfig{
-		SegmentBytes: int64(t.SegmentBytes), SegmentMs: t.SegmentAge, SegmentJitter: t.SegmentJitter,
+		SegmentBytes: int64(t.SegmentBytes), SegmentAge: t.SegmentAge, SegmentJitter: t.SegmentJitter,
 		SegmentIndexBytes: int64(t.SegmentIndexBytes), IndexInterval: int64(t.IndexIntervalBytes),
-		RetentionBytes: t.RetentionBytes, RetentionMs: t.Retention, MaxMessageBytes: int32(min(t.MaxMessageBytes, math.MaxInt32)),
-		FlushMessages: t.FlushMessages, FlushMs: t.FlushInterval, FileDeleteDelay: t.FileDeleteDelay,
+		RetentionBytes: t.RetentionBytes, Retention: t.Retention, MaxMessageBytes: int32(min(t.MaxMessageBytes, math.MaxInt32)),
+		FlushMessages: t.FlushMessages, FlushInterval: t.FlushInterval, FileDeleteDelay: t.FileDeleteDelay,
 		CleanupDelete: t.CleanupDelete, CleanupCompact: t.CleanupCompact,
 		ProducerIDExpiration: c.Duration("producer.id.expiration.ms"),
 	}

@@ -217,7 +217,7 @@ func logConfig() storage.LogConfig {
 	c := storage.DefaultLogConfig()
 	c.SegmentBytes = 64 << 20
 	c.CleanupDelete, c.CleanupCompact = false, false
-	c.RetentionBytes, c.RetentionMs = -1, -1
+	c.RetentionBytes, c.Retention = -1, -1
 	return c
 }
 

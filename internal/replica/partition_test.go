@@ -272,7 +272,7 @@ func TestHotPathAllocations(t *testing.T) {
 
 func benchmarkFixture(b *testing.B) (*fixture, *Partition) {
 	f := newFixture(b, vfs.OS, nil, b.TempDir()+"/d")
-	f.config.Log.FlushMs = time.Hour
+	f.config.Log.FlushInterval = time.Hour
 	return f, f.lead([]int32{1}, []int32{1})
 }
 

@@ -127,7 +127,7 @@ func (d *Dir) requestFlushes(now int64) time.Duration {
 		wait = d.o.FlushInterval
 	}
 	for _, l := range d.Logs() {
-		interval := l.Config().FlushMs
+		interval := l.Config().FlushInterval
 		if d.o.FlushInterval > 0 {
 			interval = min(interval, d.o.FlushInterval)
 		}

@@ -9,15 +9,15 @@ import (
 // it was handed to a Log. -1 means "no limit" where Kafka says so.
 type LogConfig struct {
 	SegmentBytes      int64         // segment.bytes
-	SegmentMs         time.Duration // segment.ms
+	SegmentAge        time.Duration // segment.ms
 	SegmentJitter     time.Duration // segment.jitter.ms: each segment rolls up to so much earlier
 	SegmentIndexBytes int64         // segment.index.bytes
 	IndexInterval     int64         // index.interval.bytes
 	RetentionBytes    int64         // retention.bytes, -1 no limit
-	RetentionMs       time.Duration // retention.ms, negative: no limit
+	Retention         time.Duration // retention.ms, negative: no limit
 	MaxMessageBytes   int32         // max.message.bytes; held for those who validate, a Log takes any size
 	FlushMessages     int64         // flush.messages; 1 is group commit, see [Log.Durable]
-	FlushMs           time.Duration // flush.ms
+	FlushInterval     time.Duration // flush.ms
 	FileDeleteDelay   time.Duration // file.delete.delay.ms
 	CleanupDelete     bool          // cleanup.policy contains delete
 	CleanupCompact    bool          // cleanup.policy contains compact
@@ -29,14 +29,14 @@ type LogConfig struct {
 func DefaultLogConfig() LogConfig {
 	return LogConfig{
 		SegmentBytes:         1 << 30,
-		SegmentMs:            7 * 24 * time.Hour,
+		SegmentAge:           7 * 24 * time.Hour,
 		SegmentIndexBytes:    10 << 20,
 		IndexInterval:        4096,
 		RetentionBytes:       -1,
 		MaxMessageBytes:      1<<20 + 12,
-		RetentionMs:          7 * 24 * time.Hour,
+		Retention:            7 * 24 * time.Hour,
 		FlushMessages:        math.MaxInt64,
-		FlushMs:              math.MaxInt64,
+		FlushInterval:        math.MaxInt64,
 		FileDeleteDelay:      time.Minute,
 		CleanupDelete:        true,
 		ProducerIDExpiration: 24 * time.Hour,

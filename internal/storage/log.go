@@ -370,7 +370,7 @@ func (s *segment) shouldRoll(c *LogConfig, at, size, maxTimestamp, lastOffset, n
 		waited = maxTimestamp - s.firstTimestamp
 	}
 	return at > min(c.SegmentBytes, math.MaxInt32)-size ||
-		waited > c.SegmentMs.Milliseconds()-s.jitter ||
+		waited > c.SegmentAge.Milliseconds()-s.jitter ||
 		int64(s.offsets.state.Load().len()) >= c.SegmentIndexBytes/int64(offsetLayout.size) ||
 		int64(s.times.state.Load().len()) >= c.SegmentIndexBytes/int64(timeLayout.size)-1 ||
 		lastOffset-s.base > math.MaxInt32

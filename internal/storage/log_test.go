@@ -45,7 +45,7 @@ func mustAppend(t testing.TB, l *Log, n, size int, ts int64) Appended {
 
 func testConfig() LogConfig {
 	c := DefaultLogConfig()
-	c.SegmentMs = math.MaxInt64
+	c.SegmentAge = math.MaxInt64
 	return c
 }
 
@@ -239,7 +239,7 @@ func TestOffsetForTimestamp(t *testing.T) {
 
 func TestRollByTime(t *testing.T) {
 	c := testConfig()
-	c.SegmentMs = time.Second
+	c.SegmentAge = time.Second
 	l := open(t, vfs.NewMem(), LogOptions{Config: c})
 	for _, ts := range []int64{1000, 1900, 2000, 2001, 1500, 3001, 3002} {
 		mustAppend(t, l, 1, 10, ts)

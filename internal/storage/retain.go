@@ -96,7 +96,7 @@ func (l *Log) deletable(segments []*segment, i int, hw int64) bool {
 }
 
 func (l *Log) expired(c *LogConfig, now, hw int64) (n int, err error) {
-	if c.RetentionMs < 0 {
+	if c.Retention < 0 {
 		return 0, nil
 	}
 	segments := *l.segments.Load()
@@ -105,7 +105,7 @@ func (l *Log) expired(c *LogConfig, now, hw int64) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		if now-largest <= c.RetentionMs.Milliseconds() {
+		if now-largest <= c.Retention.Milliseconds() {
 			break
 		}
 		n++

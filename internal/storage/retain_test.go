@@ -32,7 +32,7 @@ func segmented(t testing.TB, c LogConfig, fsys vfs.FS) *Log {
 
 func TestRetention(t *testing.T) {
 	c := testConfig()
-	c.RetentionMs = 100 * time.Millisecond
+	c.Retention = 100 * time.Millisecond
 	for _, x := range []struct {
 		name    string
 		now, hw int64

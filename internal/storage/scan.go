@@ -90,14 +90,6 @@ func (r *scanner) crc(pos, size int64) (crc uint32, err error) {
 	return crc, nil
 }
 
-// marker reads the transaction marker of the control batch at pos.
-func (r *scanner) marker(pos int64, h *record.Header) (admission, error) {
-	if !h.Attributes.Control() || !h.HasProducer() {
-		return admission{}, nil
-	}
-	return readMarkerAt(r.f, pos, h)
-}
-
 func readMarkerAt(f vfs.File, pos int64, h *record.Header) (admission, error) {
 	b := make([]byte, h.Size())
 	if _, err := f.ReadAt(b, pos); err != nil {
