@@ -230,10 +230,11 @@ func at(lines []string, i int) string {
 
 // A broker is a process under test: ottla's built binary, or Apache Kafka.
 type broker struct {
-	address string
-	admin   *kadm.Client
-	cmd     *exec.Cmd
-	log     *bytes.Buffer
+	address    string
+	controller string
+	admin      *kadm.Client
+	cmd        *exec.Cmd
+	log        *bytes.Buffer
 }
 
 var binary = filepath.Join(os.TempDir(), fmt.Sprintf("ottla-interop-%d", os.Getpid()))
@@ -249,40 +250,41 @@ func TestMain(m *testing.M) {
 }
 
 // startBroker starts the broker under test on directory dir; the test's end stops it.
-func startBroker(t *testing.T, dir string) *broker {
+func startBroker(t *testing.T, dir string, more ...string) *broker {
 	t.Helper()
 	if os.Getenv("AGAINST") == "apache" {
-		return startApache(t, dir)
+		return startApache(t, dir, more...)
 	}
-	return startOttla(t, dir)
+	return startOttla(t, dir, more...)
 }
 
-// settings are those both brokers get, so that either can take over the other's directory.
-func settings(port int, dir string) []string {
-	return []string{
+// settings are those both brokers get, so that either can take over the other's directory. The tests' records have
+// timestamps long past, hence no retention by time.
+func settings(port int, dir string, more []string) []string {
+	return append([]string{
 		"process.roles=broker,controller", "node.id=1",
 		fmt.Sprintf("controller.quorum.bootstrap.servers=127.0.0.1:%d", port+1),
 		"controller.listener.names=CONTROLLER",
 		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, port+1),
-		"log.dirs=" + dir, "offsets.topic.replication.factor=1", "num.partitions=3",
-	}
+		"log.dirs=" + dir, "offsets.topic.replication.factor=1", "num.partitions=3", "log.retention.ms=-1",
+	}, more...)
 }
 
-func startOttla(t *testing.T, dir string) *broker {
+func startOttla(t *testing.T, dir string, more ...string) *broker {
 	t.Helper()
 	port := freePort(t)
 	args := []string{"serve", "--set", "ottla.console.listener="}
-	for _, s := range settings(port, dir) {
+	for _, s := range settings(port, dir, more) {
 		args = append(args, "--set", s)
 	}
 	return started(t, exec.Command(binary, args...), port)
 }
 
-func startApache(t *testing.T, dir string) *broker {
+func startApache(t *testing.T, dir string, more ...string) *broker {
 	t.Helper()
 	port := freePort(t)
 	file := filepath.Join(t.TempDir(), "server.properties")
-	if err := os.WriteFile(file, []byte(strings.Join(settings(port, dir), "\n")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Join(settings(port, dir, more), "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "meta.properties")); err != nil {
@@ -293,7 +295,7 @@ func startApache(t *testing.T, dir string) *broker {
 
 func started(t *testing.T, cmd *exec.Cmd, port int) *broker {
 	t.Helper()
-	b := &broker{address: fmt.Sprintf("127.0.0.1:%d", port), cmd: cmd, log: new(bytes.Buffer)}
+	b := &broker{address: fmt.Sprintf("127.0.0.1:%d", port), controller: fmt.Sprintf("127.0.0.1:%d", port+1), cmd: cmd, log: new(bytes.Buffer)}
 	cmd.Stdout, cmd.Stderr = b.log, b.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -15,11 +15,13 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * Apache's Java producer and consumer, driven by the interop test (see ../interop_test.go for the record format):
- * produce BOOTSTRAP TOPIC CODEC PREFIX COUNT key=value… | consume BOOTSTRAP TOPIC.
+ * produce BOOTSTRAP TOPIC CODEC PREFIX COUNT key=value… | consume BOOTSTRAP TOPIC | follow BOOTSTRAP TOPIC LAST, which reads
+ * partition 0 from its start until a record has the key LAST, and prints "offset key" of each at once.
  */
 public class Client {
     public static void main(String[] args) throws Exception {
         if (args[0].equals("produce")) produce(args[1], args[2], args[3], args[4], Integer.parseInt(args[5]), Arrays.copyOfRange(args, 6, args.length));
+        else if (args[0].equals("follow")) follow(args[1], args[2], args[3]);
         else consume(args[1], args[2]);
     }
 
@@ -41,13 +43,32 @@ public class Client {
         }
     }
 
-    static void consume(String bootstrap, String topic) {
+    static KafkaConsumer<byte[], byte[]> consumer(String bootstrap) {
         Properties p = new Properties();
         p.put("bootstrap.servers", bootstrap);
         p.put("key.deserializer", ByteArrayDeserializer.class.getName());
         p.put("value.deserializer", ByteArrayDeserializer.class.getName());
         p.put("enable.auto.commit", "false");
-        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(p)) {
+        p.put("auto.offset.reset", "earliest");
+        return new KafkaConsumer<>(p);
+    }
+
+    static void follow(String bootstrap, String topic, String last) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap)) {
+            TopicPartition tp = new TopicPartition(topic, 0);
+            consumer.assign(List.of(tp));
+            consumer.seekToBeginning(List.of(tp));
+            for (boolean seen = false; !seen; System.out.flush()) {
+                for (ConsumerRecord<byte[], byte[]> r : consumer.poll(Duration.ofMillis(500))) {
+                    System.out.println(r.offset() + " " + text(r.key()));
+                    seen |= text(r.key()).equals(last);
+                }
+            }
+        }
+    }
+
+    static void consume(String bootstrap, String topic) {
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(bootstrap)) {
             List<TopicPartition> all = new ArrayList<>();
             consumer.partitionsFor(topic).forEach(i -> all.add(new TopicPartition(topic, i.partition())));
             consumer.assign(all);
