@@ -151,7 +151,7 @@ var brokerKeys = []Key{
 		Doc: "Threads for the group coordinator's background tasks."},
 	{Name: "group.coordinator.cached.buffer.max.bytes", Type: Int, Default: to("1048588"), Rule: atLeast(524288), Importance: Medium, Mode: ClusterWide, State: NotYet,
 		Doc: "Largest write buffer that the group coordinator keeps for reuse, in bytes."},
-	{Name: "group.coordinator.rebalance.protocols", Type: List, Default: to("classic,consumer,streams"), Rule: filled("consumer", "classic", "share", "streams"), Importance: Medium, State: NotYet,
+	{Name: "group.coordinator.rebalance.protocols", Type: List, Default: to("classic,consumer,streams"), Rule: filled("consumer", "classic", "share", "streams"), Importance: Medium, State: Honoured,
 		Doc: "Group protocols that are switched on."},
 	{Name: "group.coordinator.threads", Type: Int, Default: to("4"), Rule: atLeast(1), Importance: High, State: Ignored, Why: "each coordinator partition has a goroutine of its own",
 		Doc: "Threads that run the group coordinator."},
