@@ -164,11 +164,11 @@ func revision() string {
 	return ""
 }
 
-// Addr returns host:port of the first client listener, with the port that was found if 0 was asked for: what a
-// client takes as its bootstrap server.
+// Addr returns host:port of the first client listener as it is advertised, with the port that was found if 0 was asked
+// for: what a client takes as its bootstrap server.
 func (b *Broker) Addr() string { return b.node.Addr("") }
 
-// ListenerAddr returns host:port of the listener of that name, such as PLAINTEXT; empty if there is none.
+// ListenerAddr returns the advertised host:port of the listener of that name, such as PLAINTEXT; empty if there is none.
 func (b *Broker) ListenerAddr(name string) string { return b.node.Addr(name) }
 
 // ConsoleURL returns the address of metrics, health and console; empty if they are off.
