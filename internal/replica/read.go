@@ -39,6 +39,8 @@ type ReadResult struct {
 	HighWatermark    int64
 	LastStableOffset int64
 	LogStartOffset   int64
+	// More: there are records for the reader, but MaxBytes left no room for the first batch.
+	More bool
 	// Diverging is set if the reader's log is not a prefix of this one and must be cut first; nothing was read then.
 	Diverging *EpochEnd
 	// Aborted are the aborted transactions in the range, for ReadCommitted.
@@ -93,7 +95,10 @@ func (p *Partition) read(v *view, o *ReadOptions) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
-	r := ReadResult{Slice: slice, HighWatermark: b.hw.Offset, LastStableOffset: b.lso.Offset, LogStartOffset: v.log.StartOffset()}
+	r := ReadResult{
+		Slice: slice, HighWatermark: b.hw.Offset, LastStableOffset: b.lso.Offset, LogStartOffset: v.log.StartOffset(),
+		More: slice.Size() == 0 && o.Offset < upTo.Offset,
+	}
 	if o.Isolation == ReadCommitted && slice.Size() > 0 {
 		if r.Aborted, err = v.log.AbortedTransactions(o.Offset, upTo.Offset); err != nil {
 			slice.Release()
