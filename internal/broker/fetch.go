@@ -38,6 +38,7 @@ func (b *Broker) fetch(ctx context.Context, r *transport.Request) (transport.Res
 	req := r.Body.(*kmsg.FetchRequest)
 	f := fetches.Get().(*fetching)
 	f.Broker, f.ctx, f.r, f.req, f.replica, f.now = b, ctx, r, req, fetchReplica(req), time.Now()
+	f.waiter.wake = r.Wake
 	err := f.check()
 	if err == nil {
 		f.session, err = b.sessions.resolve(req, f.now)
@@ -46,10 +47,14 @@ func (b *Broker) fetch(ctx context.Context, r *transport.Request) (transport.Res
 		f.errorCode, r.ErrorCode = code(err), code(err)
 		return f.answer(), nil
 	}
-	f.deadline = f.now.Add(time.Duration(req.MaxWaitMillis) * time.Millisecond)
+	f.deadline = f.now
+	if f.session.size() > 0 { // else there is nothing to wait for
+		f.deadline = f.now.Add(time.Duration(req.MaxWaitMillis) * time.Millisecond)
+	}
 	if resp, done := f.Poll(f.now); done {
 		return resp, nil
 	}
+	r.ReleaseFrame() // a consumer that waits shall cost little; all strings are copies
 	return nil, f
 }
 
@@ -61,6 +66,7 @@ type fetching struct {
 	r       *transport.Request
 	req     *kmsg.FetchRequest
 	session *session
+	waiter  fetchWaiter
 	replica int32
 	now     time.Time
 
@@ -80,9 +86,9 @@ type fetching struct {
 type fetchResult struct {
 	candidate
 	protocol.FetchPartition
-	topic string
-	read  replica.ReadResult
-	err   error
+	from *replica.Partition // nil if there is none to read
+	read replica.ReadResult
+	err  error
 }
 
 var fetches = sync.Pool{New: func() any { return new(fetching) }}
@@ -108,7 +114,7 @@ func (f *fetching) Deadline() time.Time { return f.deadline }
 func (f *fetching) Poll(now time.Time) (transport.Response, bool) {
 	f.now, f.img = now, f.image()
 	f.left = int(min(f.req.MaxBytes, int32(f.config().Int("fetch.max.bytes"))))
-	f.candidates = f.session.take(f.candidates[:0], f.r.Wake)
+	f.candidates = f.session.take(f.candidates[:0], &f.waiter)
 	for i, c := range f.candidates {
 		if f.left <= 0 && f.incremental() {
 			f.requeue(f.candidates[i:]) // for the next fetch, which begins with them
@@ -120,7 +126,7 @@ func (f *fetching) Poll(now time.Time) (transport.Response, bool) {
 		f.putBack()
 		return nil, false
 	}
-	f.session.idle()
+	f.session.idle(&f.waiter)
 	return f.answer(), true
 }
 
@@ -133,7 +139,7 @@ func (f *fetching) incremental() bool {
 func (f *fetching) putBack() {
 	for i := range f.results {
 		r := &f.results[i]
-		if f.hasNews(r) {
+		if f.hasNews(r) || r.read.More {
 			f.session.requeue(r.part)
 		}
 		r.read.Slice.Release()
@@ -164,16 +170,14 @@ func (f *fetching) hasNews(r *fetchResult) bool {
 func (f *fetching) look(c candidate) {
 	f.results = append(f.results, fetchResult{candidate: c, FetchPartition: protocol.NewFetchPartition(c.want.partition)})
 	r := &f.results[len(f.results)-1]
-	part, err := f.find(r)
-	if err == nil {
-		if r.part.subscription.Partition() != part {
-			r.part.subscription.Close()
-			part.Subscribe(&r.part.subscription, f.replica >= 0, r.part.wake)
-		}
-		r.part.subscription.Arm() // before the read, so that no news is missed
-		r.read, err = f.read(part, r)
+	var err error
+	if r.from, err = f.find(r); err != nil {
+		r.part.unfollow()
+		f.failed(r, err)
+		return
 	}
-	if err != nil {
+	r.part.follow(r.from, f.replica >= 0) // before the read, so that no news is missed
+	if r.read, err = f.read(r); err != nil {
 		f.failed(r, err)
 		return
 	}
@@ -194,7 +198,6 @@ func (f *fetching) look(c candidate) {
 func (f *fetching) find(r *fetchResult) (*replica.Partition, error) {
 	byID := f.req.Version >= 13
 	topic := topicIn(f.img, byID, r.want.topic, r.want.topicID)
-	r.topic = r.want.topic
 	switch {
 	case topic == nil && byID:
 		return nil, kerr.UnknownTopicID
@@ -205,37 +208,34 @@ func (f *fetching) find(r *fetchResult) (*replica.Partition, error) {
 	case f.replica < 0 && !f.authorizeTopic(f.ctx, auth.Read, topic.Name):
 		return nil, kerr.TopicAuthorizationFailed
 	}
-	r.topic = topic.Name
-	return f.hosted(f.ctx, f.img, topic, r.want.partition)
+	return f.located(topic, r.want.partition)
 }
 
-func (f *fetching) read(part *replica.Partition, r *fetchResult) (replica.ReadResult, error) {
+func (f *fetching) read(r *fetchResult) (replica.ReadResult, error) {
 	o := replica.ReadOptions{
 		Offset: r.want.offset, MaxBytes: max(0, min(int(r.want.maxBytes), f.left)), MinOne: f.bytes == 0 && f.left > 0,
 		LeaderEpoch: r.want.leaderEpoch, LastFetchedEpoch: r.want.lastFetchedEpoch, Isolation: replica.Isolation(f.req.IsolationLevel),
 		AnyReplica: f.replica == debugConsumerID || f.replica == consumerID && f.req.Version >= 11, // KIP-392
 	}
 	if f.replica < 0 {
-		return part.Read(o)
+		return r.from.Read(o)
 	}
 	epoch := int64(-1)
 	if f.req.Version >= 15 {
 		epoch = f.req.ReplicaState.Epoch
 	}
-	return part.ReadAsReplica(o, replica.FollowerFetch{Replica: f.replica, LogStartOffset: r.want.logStartOffset, BrokerEpoch: epoch})
+	return r.from.ReadAsReplica(o, replica.FollowerFetch{Replica: f.replica, LogStartOffset: r.want.logStartOffset, BrokerEpoch: epoch})
 }
 
-// failed answers for a partition with an error, which is news enough to answer at once.
+// failed answers for a partition with an error, which is news enough to answer at once. A replica that is just being opened
+// is waited for instead, as long as the request waits: a client that was told that the leader is here need not look for another.
 func (f *fetching) failed(r *fetchResult, err error) {
 	r.err, r.ErrorCode = err, code(err)
-	f.urgent = true
+	f.urgent = f.urgent || !errors.Is(err, replica.ErrOpening)
 	if leader, epoch, ok := leaderOf(err); ok {
 		r.CurrentLeader = protocol.LeaderAndEpoch{LeaderID: leader, LeaderEpoch: epoch}
 	}
-	if f.r.ErrorCode == 0 {
-		f.r.ErrorCode = r.ErrorCode
-	}
-	if errors.Is(kafkaError(err), kerr.UnknownServerError) {
+	if r.ErrorCode == kerr.UnknownServerError.Code {
 		unexpected(f.logger, "fetch", err)
 	}
 }
@@ -264,6 +264,9 @@ func (f *fetching) answer() transport.Response {
 		r := &f.results[i]
 		if !f.hasNews(r) {
 			r.read.Slice.Release()
+			if r.read.More {
+				f.session.requeue(r.part)
+			}
 			continue
 		}
 		f.tell(r, len(named) == 0 || named[len(named)-1].want.topicID != r.want.topicID || named[len(named)-1].want.topic != r.want.topic)
@@ -284,7 +287,10 @@ func (f *fetching) tell(r *fetchResult, newTopic bool) {
 	}
 	f.frame.Partition(r.FetchPartition)
 	if r.RecordsSize > 0 {
-		r.part.subscription.Partition().CountSent(r.RecordsSize, f.replica >= 0)
+		r.from.CountSent(r.RecordsSize, f.replica >= 0)
+	}
+	if f.r.ErrorCode == 0 {
+		f.r.ErrorCode = r.ErrorCode
 	}
 	if r.CurrentLeader.LeaderID >= 0 {
 		f.nameNode(r.CurrentLeader.LeaderID)
@@ -293,7 +299,7 @@ func (f *fetching) tell(r *fetchResult, newTopic bool) {
 		return
 	}
 	f.session.told(r.part, r.HighWatermark, r.LogStartOffset)
-	if r.err != nil || r.RecordsSize > 0 || r.read.Diverging != nil {
+	if r.err != nil || r.RecordsSize > 0 || r.read.More || r.read.Diverging != nil {
 		f.session.requeue(r.part)
 	}
 }
@@ -360,7 +366,7 @@ func (f *fetching) Abandon() { f.recycle() }
 
 // Cancel implements transport.Pending.
 func (f *fetching) Cancel() {
-	f.session.idle()
+	f.session.idle(&f.waiter)
 	if !f.session.kept {
 		f.session.close()
 	}

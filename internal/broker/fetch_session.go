@@ -61,8 +61,8 @@ func want(t *kmsg.FetchRequestTopic, p *kmsg.FetchRequestTopicPartition) fetchWa
 	}
 }
 
-// A fetchPartition is a partition of a session. Its fields are guarded by session.mu, except the subscription, which belongs
-// to the request under way; wake is set once.
+// A fetchPartition is a partition of a session. Its fields are guarded by session.mu, except following, which has a lock of
+// its own; wake is set once.
 type fetchPartition struct {
 	want  fetchWant
 	dirty bool // it is in the queue
@@ -70,28 +70,70 @@ type fetchPartition struct {
 
 	sentHighWatermark, sentLogStart int64 // as last told; -1 never
 
-	subscription replica.Subscription
-	wake         func() // marks the partition
+	wake func() // marks the partition
+
+	// following is where news comes from. A request looks at the partition while another, on another connection, may end
+	// the session or take its slot.
+	following struct {
+		sync.Mutex
+		replica.Subscription
+		over bool // never again
+	}
 }
 
-// A session remembers what one client fetches. Marks come from any goroutine; requests of the session come one at a time,
-// as each names the epoch that the one before it led to.
+// follow has news of part mark the partition from now on: who reads part afterwards misses none. Under the lock wake may be
+// called, which takes the session's lock only.
+func (p *fetchPartition) follow(part *replica.Partition, asReplica bool) {
+	f := &p.following
+	f.Lock()
+	defer f.Unlock()
+	switch {
+	case f.over:
+	case f.Partition() == part:
+		f.Arm()
+	default:
+		f.Close() // the topic was deleted and made again
+		part.Subscribe(&f.Subscription, asReplica, p.wake)
+	}
+}
+
+// unfollow lets go of a replica that is not to be read any more.
+func (p *fetchPartition) unfollow() {
+	p.following.Lock()
+	p.following.Close()
+	p.following.Unlock()
+}
+
+// leave is unfollow for good.
+func (p *fetchPartition) leave() {
+	p.following.Lock()
+	p.following.over = true
+	p.following.Close()
+	p.following.Unlock()
+}
+
+// A session remembers what one client fetches. Marks come from any goroutine. Requests come one after the other, as each names
+// the epoch that the one before it led to; but who breaks its connection and goes on over another may have one waiting there
+// still, and news wakes the later one only.
 type session struct {
-	id           int32
+	id           int32 // 0 unless kept; like kept never changed once others know the session
 	usesTopicIDs bool
 	privileged   bool // a follower's: it may take a consumer's slot, never the reverse
 	kept         bool // it lives on after the request
 
 	mu struct {
 		sync.Mutex
-		epoch int32 // of the next request
-		parts map[fetchKey]*fetchPartition
-		queue []*fetchPartition // dirty, oldest mark first
-		wake  func()            // of the request that waits; nil when none does
+		epoch  int32                        // of the next request
+		parts  map[fetchKey]*fetchPartition // nil once closed
+		queue  []*fetchPartition            // dirty, oldest mark first
+		waiter *fetchWaiter                 // nil when no request waits
 	}
 
 	lastUsed time.Time // guarded by sessionCache.mu
 }
+
+// A fetchWaiter is who is woken by news. It is part of the request that waits.
+type fetchWaiter struct{ wake func() }
 
 func newSession(req *kmsg.FetchRequest) *session {
 	s := &session{usesTopicIDs: req.Version >= 13, privileged: fetchReplica(req) >= 0}
@@ -148,7 +190,10 @@ func (s *session) queueLocked(p *fetchPartition) {
 func (s *session) mark(p *fetchPartition) {
 	s.mu.Lock()
 	s.queueLocked(p)
-	wake := s.mu.wake
+	var wake func()
+	if s.mu.waiter != nil {
+		wake = s.mu.waiter.wake
+	}
 	s.mu.Unlock()
 	if wake != nil {
 		wake()
@@ -169,8 +214,8 @@ type candidate struct {
 	sentHighWatermark, sentLogStart int64
 }
 
-// take empties the queue into dst, and has wake called at the next mark.
-func (s *session) take(dst []candidate, wake func()) []candidate {
+// take empties the queue into dst, and has w woken at the next mark.
+func (s *session) take(dst []candidate, w *fetchWaiter) []candidate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.mu.queue {
@@ -180,7 +225,7 @@ func (s *session) take(dst []candidate, wake func()) []candidate {
 		}
 	}
 	clear(s.mu.queue)
-	s.mu.queue, s.mu.wake = s.mu.queue[:0], wake
+	s.mu.queue, s.mu.waiter = s.mu.queue[:0], w
 	return dst
 }
 
@@ -191,10 +236,12 @@ func (s *session) told(p *fetchPartition, highWatermark, logStart int64) {
 	s.mu.Unlock()
 }
 
-// idle says that no request waits any longer.
-func (s *session) idle() {
+// idle says that w waits no longer.
+func (s *session) idle(w *fetchWaiter) {
 	s.mu.Lock()
-	s.mu.wake = nil
+	if s.mu.waiter == w {
+		s.mu.waiter = nil
+	}
 	s.mu.Unlock()
 }
 
@@ -215,7 +262,7 @@ func (s *session) close() {
 	}
 	s.mu.Unlock()
 	for _, p := range parts {
-		p.subscription.Close()
+		p.leave()
 	}
 }
 
@@ -252,7 +299,7 @@ func (c *sessionCache) resolve(req *kmsg.FetchRequest, now time.Time) (*session,
 	}
 	if s.size() == 0 { // there is nothing left to remember
 		c.remove(s.id)
-		s.id = 0
+		return newSession(req), nil
 	}
 	return s, nil
 }
@@ -269,6 +316,10 @@ func (c *sessionCache) resume(req *kmsg.FetchRequest, now time.Time) (*session, 
 		return nil, kerr.FetchSessionIDNotFound
 	}
 	s.mu.Lock()
+	if s.mu.parts == nil { // it lost its slot meanwhile
+		s.mu.Unlock()
+		return nil, kerr.FetchSessionIDNotFound
+	}
 	if s.usesTopicIDs != (req.Version >= 13) {
 		s.mu.Unlock()
 		return nil, kerr.FetchSessionTopicIDError
@@ -281,35 +332,33 @@ func (c *sessionCache) resume(req *kmsg.FetchRequest, now time.Time) (*session, 
 	forgotten := s.updateLocked(req)
 	s.mu.Unlock()
 	for _, p := range forgotten {
-		p.subscription.Close()
+		p.leave()
 	}
 	return s, nil
 }
 
 // add gives the session an id and a slot, if there is one or another session has the lesser right to its own.
 func (c *sessionCache) add(s *session, now time.Time) {
-	victim, ok := c.enter(s, now)
-	if victim != nil {
+	if victim := c.enter(s, now); victim != nil {
 		victim.close()
 	}
-	s.kept = ok
 }
 
-func (c *sessionCache) enter(s *session, now time.Time) (victim *session, ok bool) {
+func (c *sessionCache) enter(s *session, now time.Time) (victim *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.mu.sessions) >= c.slots {
 		if victim = c.victimLocked(s, now); victim == nil {
-			return nil, false
+			return nil
 		}
 		delete(c.mu.sessions, victim.id)
 	}
 	for s.id == 0 || c.mu.sessions[s.id] != nil {
 		s.id = rand.Int32()
 	}
-	s.lastUsed = now
+	s.kept, s.lastUsed = true, now
 	c.mu.sessions[s.id] = s
-	return victim, true
+	return victim
 }
 
 // victimLocked picks the session that has to make room for s: the longest unused one if that is two minutes, else, for a

@@ -190,10 +190,16 @@ func (p *producing) checkTransaction() error {
 // hosted returns this broker's replica of a partition, once it has become what the metadata says it is. A client that
 // was told that the leader is here need not look for another.
 func (b *Broker) hosted(ctx context.Context, img *metadata.Image, topic *metadata.Topic, partition int32) (*replica.Partition, error) {
+	part, err := b.located(topic, partition)
+	if err == nil && !part.IsLeader() {
+		b.awaitReady(ctx, part)
+	}
+	return part, err
+}
+
+// located is hosted without the wait.
+func (b *Broker) located(topic *metadata.Topic, partition int32) (*replica.Partition, error) {
 	if part, err := b.replicas.Get(topic.ID, partition); err == nil {
-		if !part.IsLeader() {
-			b.awaitReady(ctx, part)
-		}
 		return part, nil
 	}
 	p := topic.Partition(partition)
