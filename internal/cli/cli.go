@@ -121,7 +121,7 @@ ottla --help lists all commands; each has --help with examples.
 func (a *app) root() *cobra.Command {
 	root := group("ottla", "An event-streaming broker that speaks Apache Kafka's protocol.",
 		a.serve(), a.topics(), a.produce(), a.consume(), a.configs(), a.cluster(), a.brokers(), a.partitions(),
-		a.bench(), a.version())
+		a.logs(), a.bench(), a.version())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.out)
@@ -227,9 +227,10 @@ func indent(example string) string {
 	return "  " + strings.ReplaceAll(strings.TrimSpace(example), "\n", "\n  ")
 }
 
-// note prints a line for people, beside the result.
+// note prints a line for people, beside the result and behind what there is of it.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
+		_ = a.out.Flush() // its error stays with the writer, and is met at the end
 		fmt.Fprintf(a.err, format+"\n", args...)
 	}
 }

@@ -239,7 +239,8 @@ func (a *app) recordPrinter(layout string) (recordPrinter, error) {
 	case "jsonl":
 		return recordPrinter{func(r *kgo.Record) error { return writeJSON(a.out, toJSON(r), false) }, nothing}, nil
 	case "json":
-		return a.jsonArray(), nil
+		write, end := a.jsonArray()
+		return recordPrinter{func(r *kgo.Record) error { return write(toJSON(r)) }, end}, nil
 	case "name":
 		return recordPrinter{func(r *kgo.Record) error {
 			_, err := fmt.Fprintf(a.out, "%s-%d@%d\n", r.Topic, r.Partition, r.Offset)
@@ -260,21 +261,20 @@ func (a *app) recordPrinter(layout string) (recordPrinter, error) {
 	}, nothing}, nil
 }
 
-// jsonArray prints one array, an element a line, as the records come.
-func (a *app) jsonArray() recordPrinter {
+// jsonArray prints one array, an element a line, as the values come; end closes it.
+func (a *app) jsonArray() (print func(value any) error, end func() error) {
 	separator := "["
-	return recordPrinter{
-		print: func(r *kgo.Record) error {
-			a.out.WriteString(separator)
-			separator = ","
-			return writeJSON(a.out, toJSON(r), false)
-		},
-		end: func() error {
-			if separator == "[" {
-				a.out.WriteString("[")
-			}
-			_, err := a.out.WriteString("]\n")
-			return err
-		},
+	print = func(value any) error {
+		a.out.WriteString(separator)
+		separator = ","
+		return writeJSON(a.out, value, false)
 	}
+	end = func() error {
+		if separator == "[" {
+			a.out.WriteString("[")
+		}
+		_, err := a.out.WriteString("]\n")
+		return err
+	}
+	return print, end
 }

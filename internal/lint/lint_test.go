@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/broker": {"internal/uuid", "internal/vfs", "internal/protocol", "internal/protocol/records", "internal/record", "internal/config", "internal/auth",
 		"internal/storage", "internal/metadata", "internal/quorum", "internal/controller", "internal/transport", "internal/replica", "internal/coordinator"},
 	"internal/console": {"internal/metadata"},
-	"internal/cli":     {"", "internal/uuid", "internal/config", "internal/storage", "internal/record", "internal/vfs"},
+	"internal/cli":     {"", "internal/uuid", "internal/config", "internal/storage", "internal/record", "internal/vfs", "internal/protocol/records"},
 	"":                 {"internal/uuid", "internal/vfs", "internal/broker", "internal/config", "internal/console", "internal/storage"},
 	"cmd/ottla":        {"internal/cli"},
 }

@@ -67,9 +67,9 @@ func VerifyPath(fsys vfs.FS, path string, report func(Finding)) (Verified, error
 	if err := v.dir(path); err != nil {
 		return v.Verified, err
 	}
-	if v.Partitions == 0 {
+	if v.Segments == 0 {
 		if _, err := fsys.Stat(filepath.Join(path, metaPropertiesFile)); err != nil {
-			return v.Verified, fmt.Errorf("%s is no log directory: it has neither meta.properties nor partitions", path)
+			return v.Verified, fmt.Errorf("%s is no log directory: it has neither meta.properties nor segments", path)
 		}
 	}
 	return v.Verified, nil
@@ -307,9 +307,12 @@ type indexCheck struct {
 	damaged bool         // of a time index: the batches before the next were unreadable
 }
 
-// index reads an index for checking.
+// index reads an index for checking. Files that are no segments, snapshots of the metadata log, have none.
 func (v *verifier) index(path string, mayLack bool) (*indexCheck, error) {
 	c := &indexCheck{v: v, path: path}
+	if _, _, ok := parseSegmentFile(filepath.Base(path)); !ok {
+		return c, nil
+	}
 	list, rest, err := ReadIndexFile(v.fs, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

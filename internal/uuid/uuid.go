@@ -58,6 +58,9 @@ func (u UUID) IsZero() bool { return u == Zero }
 // String returns the 22 characters Kafka prints.
 func (u UUID) String() string { return base64.RawURLEncoding.EncodeToString(u[:]) }
 
+// MarshalText returns the same, so that JSON and logs show an id as Kafka does. It never fails.
+func (u UUID) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
 // Parse reads the 22 characters that String gives.
 func Parse(s string) (UUID, error) {
 	var u UUID
