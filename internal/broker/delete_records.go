@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/auth"
-	"ottla/internal/metadata"
 	"ottla/internal/replica"
 	"ottla/internal/transport"
 )
@@ -18,7 +17,7 @@ import (
 func (b *Broker) deleteRecords(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
 	req := r.Body.(*kmsg.DeleteRecordsRequest)
 	d := &deletingRecords{resp: req.ResponseKind().(*kmsg.DeleteRecordsResponse), deadline: time.Now().Add(time.Duration(req.TimeoutMillis) * time.Millisecond)}
-	img := b.image()
+	l := b.lookup(ctx, time.Now())
 	partitions := 0
 	for i := range req.Topics {
 		partitions += len(req.Topics[i].Partitions)
@@ -32,7 +31,7 @@ func (b *Broker) deleteRecords(ctx context.Context, r *transport.Request) (trans
 		for j := range t.Partitions {
 			rp := &out.Partitions[j]
 			rp.Partition, rp.LowWatermark = t.Partitions[j].Partition, -1
-			part, err := b.deletable(ctx, img, t.Topic, rp.Partition)
+			part, err := l.deletable(t.Topic, rp.Partition)
 			if err == nil {
 				err = d.delete(part, t.Partitions[j].Offset, rp, r.Wake)
 			}
@@ -45,15 +44,15 @@ func (b *Broker) deleteRecords(ctx context.Context, r *transport.Request) (trans
 	return nil, d
 }
 
-func (b *Broker) deletable(ctx context.Context, img *metadata.Image, topic string, partition int32) (*replica.Partition, error) {
-	if !b.authorizeTopic(ctx, auth.Delete, topic) {
+func (l *lookup) deletable(topic string, partition int32) (*replica.Partition, error) {
+	if !l.authorizeTopic(l.ctx, auth.Delete, topic) {
 		return nil, kerr.TopicAuthorizationFailed
 	}
-	t := img.TopicByName(topic)
+	t := l.img.TopicByName(topic)
 	if t == nil {
 		return nil, kerr.UnknownTopicOrPartition
 	}
-	return b.hosted(ctx, img, t, partition)
+	return l.hosted(t, partition)
 }
 
 // deletingRecords is a DeleteRecords that waits for followers.

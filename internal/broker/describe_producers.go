@@ -2,18 +2,18 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/auth"
-	"ottla/internal/metadata"
 )
 
 // describeProducers lists the idempotent producers that the leaders of partitions know (KIP-664).
 func (b *Broker) describeProducers(ctx context.Context, req *kmsg.DescribeProducersRequest) *kmsg.DescribeProducersResponse {
 	resp := req.ResponseKind().(*kmsg.DescribeProducersResponse)
-	img := b.image()
+	l := b.lookup(ctx, time.Now())
 	resp.Topics = make([]kmsg.DescribeProducersResponseTopic, len(req.Topics))
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -23,7 +23,7 @@ func (b *Broker) describeProducers(ctx context.Context, req *kmsg.DescribeProduc
 			rp := kmsg.NewDescribeProducersResponseTopicPartition()
 			rp.Partition = partition
 			rp.ActiveProducers = []kmsg.DescribeProducersResponseTopicPartitionActiveProducer{}
-			if err := b.producers(ctx, img, t.Topic, &rp); err != nil {
+			if err := l.producers(t.Topic, &rp); err != nil {
 				rp.ErrorCode, rp.ErrorMessage = codeAndText(err)
 			}
 			resp.Topics[i].Partitions = append(resp.Topics[i].Partitions, rp)
@@ -32,18 +32,18 @@ func (b *Broker) describeProducers(ctx context.Context, req *kmsg.DescribeProduc
 	return resp
 }
 
-func (b *Broker) producers(ctx context.Context, img *metadata.Image, topic string, out *kmsg.DescribeProducersResponseTopicPartition) error {
-	if !b.authorizeTopic(ctx, auth.Read, topic) {
+func (l *lookup) producers(topic string, out *kmsg.DescribeProducersResponseTopicPartition) error {
+	if !l.authorizeTopic(l.ctx, auth.Read, topic) {
 		return kerr.TopicAuthorizationFailed
 	}
 	if invalidTopicName(topic) {
 		return kerr.InvalidTopicException
 	}
-	t := img.TopicByName(topic)
+	t := l.img.TopicByName(topic)
 	if t == nil {
 		return kerr.UnknownTopicOrPartition
 	}
-	part, err := b.hosted(ctx, img, t, out.Partition)
+	part, err := l.hosted(t, out.Partition)
 	if err != nil {
 		return err
 	}

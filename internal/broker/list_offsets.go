@@ -2,12 +2,12 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/auth"
-	"ottla/internal/metadata"
 	"ottla/internal/replica"
 )
 
@@ -17,7 +17,7 @@ func (b *Broker) listOffsets(ctx context.Context, req *kmsg.ListOffsetsRequest) 
 		return failed[*kmsg.ListOffsetsResponse](req, kerr.InvalidRequest)
 	}
 	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-	img := b.image()
+	l := b.lookup(ctx, time.Now())
 	asked := map[partitionName]int{}
 	for i := range req.Topics {
 		for j := range req.Topics[i].Partitions {
@@ -35,7 +35,7 @@ func (b *Broker) listOffsets(ctx context.Context, req *kmsg.ListOffsetsRequest) 
 			var found replica.FoundOffset
 			err := error(kerr.InvalidRequest) // the same partition twice has no one answer
 			if asked[partitionName{t.Topic, t.Partitions[j].Partition}] == 1 {
-				found, err = b.listOffset(ctx, img, req, t.Topic, &t.Partitions[j])
+				found, err = l.listOffset(req, t.Topic, &t.Partitions[j])
 			}
 			if err != nil {
 				rp.ErrorCode = code(err)
@@ -60,8 +60,8 @@ var timestampSince = map[int64]int16{
 	replica.MaxTimestamp: 7, replica.EarliestLocalTimestamp: 8, replica.LatestTieredTimestamp: 9, replica.EarliestPendingTimestamp: 11,
 }
 
-func (b *Broker) listOffset(ctx context.Context, img *metadata.Image, req *kmsg.ListOffsetsRequest, topic string, p *kmsg.ListOffsetsRequestTopicPartition) (replica.FoundOffset, error) {
-	part, err := b.describable(ctx, img, topic, p.Partition)
+func (l *lookup) listOffset(req *kmsg.ListOffsetsRequest, topic string, p *kmsg.ListOffsetsRequestTopicPartition) (replica.FoundOffset, error) {
+	part, err := l.describable(topic, p.Partition)
 	if err != nil {
 		return replica.FoundOffset{}, err
 	}
@@ -79,13 +79,13 @@ func (b *Broker) listOffset(ctx context.Context, img *metadata.Image, req *kmsg.
 }
 
 // describable returns the replica of a partition that a client names and may describe.
-func (b *Broker) describable(ctx context.Context, img *metadata.Image, topic string, partition int32) (*replica.Partition, error) {
-	if !b.authorizeTopic(ctx, auth.Describe, topic) {
+func (l *lookup) describable(topic string, partition int32) (*replica.Partition, error) {
+	if !l.authorizeTopic(l.ctx, auth.Describe, topic) {
 		return nil, kerr.TopicAuthorizationFailed
 	}
-	t := img.TopicByName(topic)
+	t := l.img.TopicByName(topic)
 	if t == nil {
 		return nil, kerr.UnknownTopicOrPartition
 	}
-	return b.hosted(ctx, img, t, partition)
+	return l.hosted(t, partition)
 }

@@ -15,6 +15,7 @@ import (
 	"ottla/internal/config"
 	"ottla/internal/protocol"
 	"ottla/internal/record"
+	"ottla/internal/transport/memnet"
 	"ottla/internal/uuid"
 	"ottla/internal/vfs"
 )
@@ -75,6 +76,26 @@ type client struct {
 	t    testing.TB
 	conn net.Conn
 	buf  []byte
+}
+
+// startInBubble is startNode on a network in memory, for a synctest bubble. It returns what opens connections to it.
+func startInBubble(t *testing.T, disk vfs.FS) (*Broker, func() *client) {
+	t.Helper()
+	network := memnet.New()
+	o := options(t, disk, map[string]string{"listeners": "PLAINTEXT://node:9092,CONTROLLER://node:9093"})
+	o.Listen = func(_ context.Context, _, address string) (net.Listener, error) { return network.Listen(address) }
+	o.Dial = network.Dialer("node")
+	b, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, func() *client {
+		conn, err := network.Dialer("client")(t.Context(), "tcp", "node:9092")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &client{t: t, conn: conn}
+	}
 }
 
 func dial(t testing.TB, b *Broker) *client {

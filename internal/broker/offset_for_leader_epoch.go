@@ -2,17 +2,17 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"ottla/internal/metadata"
 	"ottla/internal/replica"
 )
 
 // offsetForLeaderEpoch tells where leader epochs end, by which a consumer or follower finds out whether its log was cut.
 func (b *Broker) offsetForLeaderEpoch(ctx context.Context, req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
 	resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
-	img := b.image()
+	l := b.lookup(ctx, time.Now())
 	resp.Topics = make([]kmsg.OffsetForLeaderEpochResponseTopic, len(req.Topics))
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -21,7 +21,7 @@ func (b *Broker) offsetForLeaderEpoch(ctx context.Context, req *kmsg.OffsetForLe
 		for j := range t.Partitions {
 			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
 			rp.Partition = t.Partitions[j].Partition
-			end, err := b.epochEnd(ctx, img, req.ReplicaID, t.Topic, &t.Partitions[j])
+			end, err := l.epochEnd(req.ReplicaID, t.Topic, &t.Partitions[j])
 			rp.ErrorCode, rp.LeaderEpoch, rp.EndOffset = code(err), end.Epoch, end.Offset
 			out.Partitions = append(out.Partitions, rp)
 		}
@@ -32,8 +32,8 @@ func (b *Broker) offsetForLeaderEpoch(ctx context.Context, req *kmsg.OffsetForLe
 
 var unknownEpochEnd = replica.EpochEnd{Epoch: -1, Offset: -1}
 
-func (b *Broker) epochEnd(ctx context.Context, img *metadata.Image, replicaID int32, topic string, p *kmsg.OffsetForLeaderEpochRequestTopicPartition) (replica.EpochEnd, error) {
-	part, err := b.describable(ctx, img, topic, p.Partition)
+func (l *lookup) epochEnd(replicaID int32, topic string, p *kmsg.OffsetForLeaderEpochRequestTopicPartition) (replica.EpochEnd, error) {
+	part, err := l.describable(topic, p.Partition)
 	if err != nil {
 		return unknownEpochEnd, err
 	}

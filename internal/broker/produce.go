@@ -30,7 +30,8 @@ const adminClientID = "__admin_client"
 // refused costs its own partition, not the others.
 func (b *Broker) produce(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
 	req := r.Body.(*kmsg.ProduceRequest)
-	p := producing{Broker: b, ctx: ctx, r: r, req: req, img: b.image(), now: time.Now()}
+	now := time.Now()
+	p := producing{lookup: b.lookup(ctx, now), r: r, req: req, now: now}
 	if err := p.checkRequest(); err != nil {
 		if req.Acks == acksNone {
 			return transport.Close("produce with acks=0: " + err.Error()), nil
@@ -52,11 +53,9 @@ func (b *Broker) produce(ctx context.Context, r *transport.Request) (transport.R
 
 // producing is one Produce request on its way.
 type producing struct {
-	*Broker
-	ctx  context.Context
+	lookup
 	r    *transport.Request
 	req  *kmsg.ProduceRequest
-	img  *metadata.Image
 	now  time.Time
 	resp *kmsg.ProduceResponse
 
@@ -145,7 +144,7 @@ func (p *producing) topic(t *kmsg.ProduceRequestTopic) (*metadata.Topic, error) 
 
 // appendPartition checks and appends one partition's batch. It reports false when the answer has to wait.
 func (p *producing) appendPartition(topic *metadata.Topic, in *kmsg.ProduceRequestTopicPartition, out *kmsg.ProduceResponseTopicPartition) (over bool, err error) {
-	part, err := p.hosted(p.ctx, p.img, topic, in.Partition)
+	part, err := p.hosted(topic, in.Partition)
 	if err != nil {
 		return true, err
 	}
@@ -185,37 +184,6 @@ func (p *producing) checkTransaction() error {
 		return kerr.TransactionalIDAuthorizationFailed
 	}
 	return refusal(kerr.NotEnoughReplicas, "The transaction coordinator of %s is not available.", *p.req.TransactionID)
-}
-
-// hosted returns this broker's replica of a partition, once it has become what the metadata says it is. A client that
-// was told that the leader is here need not look for another.
-func (b *Broker) hosted(ctx context.Context, img *metadata.Image, topic *metadata.Topic, partition int32) (*replica.Partition, error) {
-	part, err := b.located(topic, partition)
-	if err == nil && !part.IsLeader() {
-		b.awaitReady(ctx, part)
-	}
-	return part, err
-}
-
-// located is hosted without the wait.
-func (b *Broker) located(topic *metadata.Topic, partition int32) (*replica.Partition, error) {
-	if part, err := b.replicas.Get(topic.ID, partition); err == nil {
-		return part, nil
-	}
-	p := topic.Partition(partition)
-	if p == nil {
-		return nil, kerr.UnknownTopicOrPartition
-	}
-	return nil, &replica.NotLeaderError{Leader: p.Leader, LeaderEpoch: p.LeaderEpoch}
-}
-
-// readyWait is how long a request waits for a replica that is being opened.
-const readyWait = time.Second
-
-func (b *Broker) awaitReady(ctx context.Context, part *replica.Partition) {
-	ctx, cancel := context.WithTimeout(ctx, readyWait)
-	defer cancel()
-	_ = part.Ready(ctx) // what it is by then, the request itself will find out
 }
 
 // refuse answers for a partition with an error: its code, its text, the records at fault, and the leader if that is
