@@ -1049,11 +1049,14 @@ func TestRestart(t *testing.T) {
 // otherProcessVariable holds the data directory that TestMain's broker is to take, in a process of its own.
 const otherProcessVariable = "OTTLA_TEST_OTHER_PROCESS"
 
-// TestMain is ottla's command line instead of the tests if it is asked to be, or starts a broker and prints why it
+// TestMain is a command of the README instead of the tests if it is asked to be, or starts a broker and prints why it
 // could not.
 func TestMain(m *testing.M) {
-	if os.Getenv(commandVariable) != "" {
+	switch os.Getenv(commandVariable) {
+	case "ottla":
 		os.Exit(cli.Main())
+	case "curl":
+		os.Exit(curl())
 	}
 	dir := os.Getenv(otherProcessVariable)
 	if dir == "" {
