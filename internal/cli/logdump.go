@@ -197,7 +197,7 @@ func (d *dump) path(ctx context.Context, path string) error {
 	}
 	if !info.IsDir() {
 		if _, ok := storage.KindOf(path); !ok {
-			return usagef("%s holds nothing to dump: name .log, .checkpoint, .index, .timeindex, .txnindex, .snapshot or checkpoint files", path)
+			return usagef("%s holds nothing to dump: name .log, .checkpoint, .torn, .index, .timeindex, .txnindex, .snapshot or checkpoint files", path)
 		}
 		return d.file(path)
 	}

@@ -15,7 +15,7 @@ type FileKind string
 
 // The kinds of file that can be dumped.
 const (
-	KindBatches   FileKind = "batches"       // .log, and .checkpoint of the metadata log
+	KindBatches   FileKind = "batches"       // .log, .checkpoint of the metadata log, .torn of recovery
 	KindIndex     FileKind = "offset index"  // .index
 	KindTimeIndex FileKind = "time index"    // .timeindex
 	KindTxnIndex  FileKind = "txn index"     // .txnindex
@@ -27,8 +27,7 @@ const (
 // checkpointSuffix ends the name of a snapshot of the metadata log, which holds batches as a segment does.
 const checkpointSuffix = ".checkpoint"
 
-// KindOf goes by the file's name; ok is false for a file that holds none of these. What recovery took out (.torn) and
-// what is about to go (.deleted) is no longer part of a log, and none either.
+// KindOf goes by the file's name; ok is false for a file that holds none of these, or that is about to go (.deleted).
 func KindOf(path string) (kind FileKind, ok bool) {
 	name := filepath.Base(path)
 	switch name {
@@ -39,7 +38,7 @@ func KindOf(path string) (kind FileKind, ok bool) {
 	}
 	_, suffix, ok := parseSegmentFile(name)
 	switch {
-	case strings.HasSuffix(name, checkpointSuffix):
+	case strings.HasSuffix(name, checkpointSuffix), strings.HasSuffix(name, tornSuffix):
 		return KindBatches, true
 	case !ok:
 		return "", false

@@ -310,7 +310,7 @@ type indexCheck struct {
 // index reads an index for checking. Files that are no segments, snapshots of the metadata log, have none.
 func (v *verifier) index(path string, mayLack bool) (*indexCheck, error) {
 	c := &indexCheck{v: v, path: path}
-	if _, _, ok := parseSegmentFile(filepath.Base(path)); !ok {
+	if _, suffix, ok := parseSegmentFile(filepath.Base(path)); !ok || suffix != indexSuffix && suffix != timeIndexSuffix {
 		return c, nil
 	}
 	list, rest, err := ReadIndexFile(v.fs, path)
