@@ -15,56 +15,71 @@ import (
 
 // incrementalAlterConfigs changes single keys of resources (KIP-339).
 func (b *Broker) incrementalAlterConfigs(ctx context.Context, req *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
-	rest := *req
-	rest.Resources = nil
-	refused := make([]error, len(req.Resources))
-	for i := range req.Resources {
-		r := &req.Resources[i]
-		if refused[i] = b.refuseOtherBroker(r.ResourceType, r.ResourceName); refused[i] == nil {
-			rest.Resources = append(rest.Resources, *r)
-		}
-	}
-	resp := b.forward(ctx, &rest).(*kmsg.IncrementalAlterConfigsResponse)
-	answers := resp.Resources
-	resp.Resources = nil
-	for i := range req.Resources {
-		if refused[i] == nil {
-			resp.Resources, answers = append(resp.Resources, answers[0]), answers[1:]
-			continue
-		}
-		out := kmsg.NewIncrementalAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
-		out.ErrorCode, out.ErrorMessage = codeAndText(refused[i])
-		resp.Resources = append(resp.Resources, out)
-	}
+	type resource = kmsg.IncrementalAlterConfigsRequestResource
+	type answer = kmsg.IncrementalAlterConfigsResponseResource
+	var resp *kmsg.IncrementalAlterConfigsResponse
+	answers := answerEach(req.Resources,
+		func(r *resource) error { return b.refuseOtherBroker(r.ResourceType, r.ResourceName) },
+		func(rest []resource) []answer {
+			forwarded := *req
+			forwarded.Resources = rest
+			resp = b.forward(ctx, &forwarded).(*kmsg.IncrementalAlterConfigsResponse)
+			return resp.Resources
+		},
+		func(r *resource, err error) answer {
+			out := kmsg.NewIncrementalAlterConfigsResponseResource()
+			out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+			out.ErrorCode, out.ErrorMessage = codeAndText(err)
+			return out
+		})
+	resp.Resources = answers
 	return resp
 }
 
 // alterConfigs replaces all that is set on resources; clients before KIP-339 know nothing else.
 func (b *Broker) alterConfigs(ctx context.Context, req *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
-	rest := *req
-	rest.Resources = nil
-	refused := make([]error, len(req.Resources))
-	for i := range req.Resources {
-		r := &req.Resources[i]
-		if refused[i] = b.refuseOtherBroker(r.ResourceType, r.ResourceName); refused[i] == nil {
-			rest.Resources = append(rest.Resources, *r)
-		}
-	}
-	resp := b.forward(ctx, &rest).(*kmsg.AlterConfigsResponse)
-	answers := resp.Resources
-	resp.Resources = nil
-	for i := range req.Resources {
-		if refused[i] == nil {
-			resp.Resources, answers = append(resp.Resources, answers[0]), answers[1:]
-			continue
-		}
-		out := kmsg.NewAlterConfigsResponseResource()
-		out.ResourceType, out.ResourceName = req.Resources[i].ResourceType, req.Resources[i].ResourceName
-		out.ErrorCode, out.ErrorMessage = codeAndText(refused[i])
-		resp.Resources = append(resp.Resources, out)
-	}
+	type resource = kmsg.AlterConfigsRequestResource
+	type answer = kmsg.AlterConfigsResponseResource
+	var resp *kmsg.AlterConfigsResponse
+	answers := answerEach(req.Resources,
+		func(r *resource) error { return b.refuseOtherBroker(r.ResourceType, r.ResourceName) },
+		func(rest []resource) []answer {
+			forwarded := *req
+			forwarded.Resources = rest
+			resp = b.forward(ctx, &forwarded).(*kmsg.AlterConfigsResponse)
+			return resp.Resources
+		},
+		func(r *resource, err error) answer {
+			out := kmsg.NewAlterConfigsResponseResource()
+			out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+			out.ErrorCode, out.ErrorMessage = codeAndText(err)
+			return out
+		})
+	resp.Resources = answers
 	return resp
+}
+
+// answerEach answers resources in their order: those that are refused here by refusal, the others by what forward answers,
+// in its order.
+func answerEach[R, A any](resources []R, refuse func(*R) error, forward func([]R) []A, refusal func(*R, error) A) []A {
+	var rest []R
+	refused := make([]error, len(resources))
+	for i := range resources {
+		if refused[i] = refuse(&resources[i]); refused[i] == nil {
+			rest = append(rest, resources[i])
+		}
+	}
+	forwarded := forward(rest)
+	answers := make([]A, 0, len(resources))
+	for i := range resources {
+		switch {
+		case refused[i] != nil:
+			answers = append(answers, refusal(&resources[i], refused[i]))
+		case len(forwarded) > 0:
+			answers, forwarded = append(answers, forwarded[0]), forwarded[1:]
+		}
+	}
+	return answers
 }
 
 // refuseOtherBroker says why the configuration of a broker is not this one's to change.
