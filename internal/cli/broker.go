@@ -280,7 +280,7 @@ func (a *app) partitionElect() *cobra.Command {
 	})
 }
 
-// parsePartitions reads TOPIC or TOPIC:PARTITION; a topic without partitions means all of them. nil is
+// parsePartitions reads TOPIC or TOPIC:PARTITION,…; a topic without partitions means all of them. nil is
 // everything.
 func parsePartitions(args []string) (kadm.TopicsSet, error) {
 	if len(args) == 0 {
@@ -293,11 +293,13 @@ func parsePartitions(args []string) (kadm.TopicsSet, error) {
 			set.Add(topic)
 			continue
 		}
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil {
-			return nil, usagef("%s: write TOPIC or TOPIC:PARTITION", arg)
+		for _, digits := range strings.Split(text, ",") {
+			n, err := strconv.ParseInt(digits, 10, 32)
+			if err != nil || n < 0 {
+				return nil, usagef("%s: write TOPIC or TOPIC:PARTITION", arg)
+			}
+			set.Add(topic, int32(n))
 		}
-		set.Add(topic, int32(n))
 	}
 	return set, nil
 }

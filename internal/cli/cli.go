@@ -120,7 +120,7 @@ ottla --help lists all commands; each has --help with examples.
 
 func (a *app) root() *cobra.Command {
 	root := group("ottla", "An event-streaming broker that speaks Apache Kafka's protocol.",
-		a.serve(), a.topics(), a.produce(), a.consume(), a.configs(), a.cluster(), a.brokers(), a.partitions(),
+		a.serve(), a.topics(), a.produce(), a.consume(), a.groups(), a.configs(), a.cluster(), a.brokers(), a.partitions(),
 		a.logs(), a.bench(), a.version())
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)

@@ -776,10 +776,11 @@ func (a *app) trim(ctx context.Context, adm *kadm.Client, plan []Trimmed) error 
 	return errors.Join(append(errs, trimListing.show(a, plan))...)
 }
 
-// parseTime reads a moment: RFC 3339, a date, milliseconds since 1970, or a time span before now.
+// parseTime reads a moment: RFC 3339, a date, milliseconds since 1970, or a time span before now. Without a zone it is in
+// now's.
 func parseTime(text string, now time.Time) (int64, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02"} {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return t.UnixMilli(), nil
 		}
 	}

@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"ottla/internal/config"
+)
+
+// A Seek is a committed offset that was, or with --dry-run would be, moved.
+type Seek struct {
+	Group     string `json:"group"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Before    int64  `json:"before" doc:"-1 if nothing was committed"`
+	After     int64  `json:"after"`
+	Start     int64  `json:"start_offset"`
+	End       int64  `json:"end_offset"`
+	DryRun    bool   `json:"dry_run,omitempty"`
+}
+
+var seekListing = listing[Seek]{
+	columns: []column[Seek]{
+		{title: "TOPIC", cell: func(s Seek) string { return s.Topic }},
+		{title: "PARTITION", right: true, cell: func(s Seek) string { return number(s.Partition) }},
+		{title: "COMMITTED", right: true, cell: func(s Seek) string { return offset(s.Before) }},
+		{title: "NEW", right: true, cell: func(s Seek) string { return count(s.After) }},
+		{title: "CHANGE", right: true, cell: Seek.change},
+		{title: "NEW LAG", right: true, cell: func(s Seek) string { return count(s.End - s.After) }},
+		{title: "START", right: true, wide: true, cell: func(s Seek) string { return count(s.Start) }},
+		{title: "END", right: true, wide: true, cell: func(s Seek) string { return count(s.End) }},
+	},
+	name:  func(s Seek) string { return fmt.Sprintf("%s-%d", s.Topic, s.Partition) },
+	empty: "no committed offsets to move (name topics instead of --all-topics)",
+}
+
+func (s Seek) change() string {
+	switch {
+	case s.Before < 0:
+		return "-"
+	case s.After > s.Before:
+		return "+" + count(s.After-s.Before)
+	}
+	return count(s.After - s.Before)
+}
+
+// seekFlags are the flags of `group seek` that say where to.
+type seekFlags struct {
+	set                  *pflag.FlagSet
+	toEarliest, toLatest bool
+	toOffset, shiftBy    int64
+	byDuration           string
+	toDatetime           string
+}
+
+func (s *seekFlags) add(f *pflag.FlagSet) {
+	s.set = f
+	f.BoolVar(&s.toEarliest, "to-earliest", false, "to the first record that there is")
+	f.BoolVar(&s.toLatest, "to-latest", false, "to the end, past all records")
+	f.Int64Var(&s.toOffset, "to-offset", 0, "to this offset, in every partition")
+	f.Int64Var(&s.shiftBy, "shift-by", 0, "by so many `records` from what is committed, forth or, if negative, back")
+	f.StringVar(&s.byDuration, "by-duration", "", "to the first record of the last `time`: 2h, 7d, or PT2H as Kafka has it")
+	f.StringVar(&s.toDatetime, "to-datetime", "", "to the first record at or after a `moment` such as 2026-01-02T15:04:05.000, UTC unless it names a zone")
+}
+
+// rule checks the flags and returns where to go; shift says that it counts from what is committed.
+func (s *seekFlags) rule(now time.Time) (rule startRule, shift bool, err error) {
+	offsets, shift := s.set.Changed("to-offset"), s.set.Changed("shift-by")
+	if choices(s.toEarliest, s.toLatest, offsets, shift, s.byDuration != "", s.toDatetime != "") != 1 {
+		return rule, false, usagef("group seek: say one of --to-earliest, --to-latest, --to-offset, --shift-by, --by-duration and --to-datetime")
+	}
+	switch {
+	case s.toEarliest:
+		return startRule{kind: "start"}, false, nil
+	case s.toLatest:
+		return startRule{kind: "end"}, false, nil
+	case offsets:
+		return startRule{"at", s.toOffset}, false, nil
+	case shift:
+		return startRule{"at", s.shiftBy}, true, nil
+	case s.byDuration != "":
+		ms, err := parseSpan(s.byDuration)
+		return startRule{"time", now.UnixMilli() - ms}, false, err
+	}
+	ms, err := parseTime(s.toDatetime, now.UTC())
+	return startRule{"time", ms}, false, err
+}
+
+// isoDuration is ISO 8601 as far as java.time.Duration reads it.
+var isoDuration = regexp.MustCompile(`(?i)^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3}))?S)?)?$`)
+
+// parseSpan reads a time span, human or ISO 8601, in milliseconds.
+func parseSpan(text string) (int64, error) {
+	parts := isoDuration.FindStringSubmatch(text)
+	if parts == nil {
+		ms, err := config.ParseMilliseconds(text)
+		if err != nil {
+			return 0, usagef("--by-duration: %s", err)
+		}
+		return ms, nil
+	}
+	var ms int64
+	for i, unit := range []int64{86_400_000, 3_600_000, 60_000, 1000} {
+		n, err := strconv.ParseInt("0"+parts[i+1], 10, 32)
+		if err != nil {
+			return 0, usagef("--by-duration: %q is longer than time", text)
+		}
+		ms += n * unit
+	}
+	if fraction := parts[5]; fraction != "" {
+		n, _ := strconv.ParseInt((fraction + "00")[:3], 10, 32) // three digits
+		ms += n
+	}
+	return ms, nil
+}
+
+func (a *app) groupSeek() *cobra.Command {
+	var where seekFlags
+	var topics []string
+	var all bool
+	return a.leaf(leaf{
+		use: "seek GROUP [TOPIC[:PARTITION,…]…]", short: "Move the committed offsets of a group that has no members.",
+		example: "ottla group seek flink-logs logs --to-earliest --dry-run\nottla group seek flink-logs logs:0,1 --shift-by -100\n" +
+			"ottla group seek flink-logs --all-topics --by-duration 2h --yes",
+		args: cobra.MinimumNArgs(1), complete: a.completeGroups, result: []Seek{},
+		flags: func(f *pflag.FlagSet) {
+			where.add(f)
+			f.StringArrayVar(&topics, "topic", nil, "another way to name topics")
+			f.BoolVar(&all, "all-topics", false, "every partition that the group has committed an offset of")
+			a.changes(f)
+		},
+		run: func(ctx context.Context, args []string) error {
+			topics = append(args[1:], topics...)
+			if all == (len(topics) > 0) {
+				return usagef("group seek: name topics, as in: ottla group seek %s hello --to-earliest, or say --all-topics", args[0])
+			}
+			rule, shift, err := where.rule(time.Now())
+			if err != nil {
+				return err
+			}
+			set, err := parsePartitions(topics)
+			if err != nil {
+				return err
+			}
+			adm, err := a.admin(ctx)
+			if err != nil {
+				return err
+			}
+			defer adm.Close()
+			plan, err := seekPlan(ctx, adm, args[0], set, rule, shift)
+			if err != nil {
+				return err
+			}
+			return a.seek(ctx, adm, args[0], plan)
+		},
+	})
+}
+
+// seekPlan computes the new offset of each partition in set, or, if that is nil, of those with a committed one.
+func seekPlan(ctx context.Context, adm *kadm.Client, group string, set kadm.TopicsSet, rule startRule, shift bool) ([]Seek, error) {
+	if err := idle(ctx, adm, group); err != nil {
+		return nil, err
+	}
+	committed, err := committedOffsets(ctx, adm, group)
+	if err != nil {
+		return nil, err
+	}
+	if set == nil {
+		set = committed.Partitions()
+	} else if err := wholeTopics(ctx, adm, set); err != nil {
+		return nil, err
+	}
+	if len(set) == 0 {
+		return nil, nil
+	}
+	at, err := findLandmarks(ctx, adm, set.Topics(), rule)
+	if err != nil {
+		return nil, err
+	}
+	var plan []Seek
+	for _, t := range set.Sorted() {
+		for _, partition := range t.Partitions {
+			s := Seek{Group: group, Topic: t.Topic, Partition: partition, Before: -1}
+			if o, ok := committed.Lookup(t.Topic, partition); ok {
+				s.Before = o.At
+			}
+			if err := s.aim(at, rule, shift); err != nil {
+				return nil, err
+			}
+			plan = append(plan, s)
+		}
+	}
+	return plan, nil
+}
+
+// idle makes sure that nobody is in a group. One that does not exist yet may be sought, as in Kafka.
+func idle(ctx context.Context, adm *kadm.Client, group string) error {
+	groups, err := adm.ListGroups(ctx)
+	if err != nil {
+		return failed("list groups", err, "", "")
+	}
+	switch g, ok := groups[group]; {
+	case !ok || g.State == "" || g.State == "Empty" || g.State == "Dead":
+		return nil
+	default:
+		return failed("seek group "+group, kerr.NonEmptyGroup, "it is "+g.State, liveHint(kerr.NonEmptyGroup, group))
+	}
+}
+
+// landmarks are the offsets that a seek is measured by.
+type landmarks struct {
+	start, end kadm.ListedOffsets
+	after      kadm.ListedOffsets // of the rule's time; the end where nothing is that young
+}
+
+func findLandmarks(ctx context.Context, adm *kadm.Client, topics []string, rule startRule) (l landmarks, err error) {
+	if l.start, err = adm.ListStartOffsets(ctx, topics...); err == nil {
+		l.end, err = adm.ListEndOffsets(ctx, topics...)
+	}
+	if err == nil && rule.kind == "time" {
+		l.after, err = adm.ListOffsetsAfterMilli(ctx, rule.n, topics...)
+	}
+	return l, failed("find offsets of "+strings.Join(topics, ", "), err, "", "")
+}
+
+// aim computes where a partition goes, which is never outside of what it holds.
+func (s *Seek) aim(l landmarks, rule startRule, shift bool) error {
+	what := fmt.Sprintf("seek group %s in %s-%d", s.Group, s.Topic, s.Partition)
+	var after int64
+	for _, landmark := range []struct {
+		offsets kadm.ListedOffsets
+		into    *int64
+	}{{l.start, &s.Start}, {l.end, &s.End}, {l.after, &after}} {
+		if landmark.offsets == nil {
+			continue
+		}
+		o, ok := landmark.offsets.Lookup(s.Topic, s.Partition)
+		if !ok {
+			o.Err = kerr.UnknownTopicOrPartition
+		}
+		if o.Err != nil {
+			return failed(what, o.Err, "", "ottla topic describe "+s.Topic)
+		}
+		*landmark.into = o.Offset
+	}
+	if shift && s.Before < 0 {
+		return fmt.Errorf("%s: nothing is committed to shift from (say --to-earliest or --to-offset)", what)
+	}
+	if shift {
+		rule.n += s.Before
+	}
+	s.After = rule.from(s.Start, s.End, after)
+	return nil
+}
+
+// seek shows the plan, asks, and commits.
+func (a *app) seek(ctx context.Context, adm *kadm.Client, group string, plan []Seek) error {
+	for i := range plan {
+		plan[i].DryRun = a.dryRun
+	}
+	if len(plan) == 0 || a.dryRun {
+		return seekListing.show(a, plan)
+	}
+	if a.Terminal && !a.yes {
+		seekListing.table(a.err, plan, a.format == "wide")
+	}
+	agreed, err := a.confirm(fmt.Sprintf("move %s of group %s", plenty(int64(len(plan)), "committed offset"), group))
+	if err != nil || !agreed {
+		return err
+	}
+	offsets := kadm.Offsets{}
+	for _, s := range plan {
+		offsets.AddOffset(s.Topic, s.Partition, s.After, -1)
+	}
+	resp, err := adm.CommitOffsets(ctx, group, offsets)
+	if err != nil {
+		return failed("seek group "+group, err, "", liveHint(err, group))
+	}
+	var moved []Seek
+	var errs []error
+	for _, s := range plan {
+		if r, _ := resp.Lookup(s.Topic, s.Partition); r.Err != nil {
+			errs = append(errs, failed(fmt.Sprintf("seek group %s in %s-%d", group, s.Topic, s.Partition), r.Err, "", liveHint(r.Err, group)))
+			continue
+		}
+		moved = append(moved, s)
+	}
+	return errors.Join(append(errs, seekListing.show(a, moved))...)
+}
