@@ -163,9 +163,14 @@ type walk struct {
 	h            *Header
 	maxTimestamp int64
 	maxDelta     int32
-	errors       []RecordError
-	badTimestamp bool // one of errors is about a timestamp
-	count        int  // of errors, listed or not
+	faults       *faults // nil while there are none, so that a good batch allocates nothing
+}
+
+// faults are what is wrong with the records of one batch.
+type faults struct {
+	listed       []RecordError
+	badTimestamp bool // one of them is about a timestamp
+	count        int  // listed or not
 }
 
 func (w *walk) run(batch []byte) error {
@@ -274,14 +279,14 @@ func (w *walk) check(i int32, f fields) {
 		return
 	}
 	if w.h.Attributes.LogAppendTime() && !w.p.AllowControl {
-		w.badTimestamp = true
 		w.fault(i, "producers must not set the timestamp type LogAppendTime")
+		w.faults.badTimestamp = true
 		return
 	}
 	timestamp := w.h.BaseTimestamp + f.timestampDelta
 	if w.p.TimestampType == CreateTime && timestamp != NoTimestamp && !w.inRange(timestamp) {
-		w.badTimestamp = true
 		w.fault(i, "timestamp %d is not within [%d, %d]", timestamp, sub(w.p.Now, w.p.BeforeMaxMs), sub(w.p.Now, -w.p.AfterMaxMs))
+		w.faults.badTimestamp = true
 		return
 	}
 	if timestamp > w.maxTimestamp || i == 0 {
@@ -306,23 +311,27 @@ func sub(a, b int64) int64 {
 }
 
 func (w *walk) fault(i int32, format string, args ...any) {
-	w.count++
-	if len(w.errors) < maxRecordErrors {
-		w.errors = append(w.errors, RecordError{Index: i, Message: fmt.Sprintf(format, args...)})
+	if w.faults == nil {
+		w.faults = new(faults)
+	}
+	w.faults.count++
+	if len(w.faults.listed) < maxRecordErrors {
+		w.faults.listed = append(w.faults.listed, RecordError{Index: i, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
 // verdict turns the faults into an error. One bad timestamp makes the batch's error about timestamps, as in
 // Kafka's LogValidator.processRecordErrors.
 func (w *walk) verdict() error {
-	if w.count == 0 {
+	f := w.faults
+	if f == nil {
 		return nil
 	}
-	reason := fmt.Sprintf("%d of %d records are rejected, the first, record %d: %s", w.count, w.h.Count, w.errors[0].Index, w.errors[0].Message)
-	if w.badTimestamp {
-		return &InvalidTimestampError{Reason: reason, Records: w.errors}
+	reason := fmt.Sprintf("%d of %d records are rejected, the first, record %d: %s", f.count, w.h.Count, f.listed[0].Index, f.listed[0].Message)
+	if f.badTimestamp {
+		return &InvalidTimestampError{Reason: reason, Records: f.listed}
 	}
-	return &InvalidRecordError{Reason: reason, Records: w.errors}
+	return &InvalidRecordError{Reason: reason, Records: f.listed}
 }
 
 // recompress returns batch, whose records were checked, compressed as the topic wants it.
