@@ -19,12 +19,16 @@ type workQueue struct {
 	wake chan struct{} // one slot
 	mu   struct {
 		sync.Mutex
-		logs []*Log
+		logs  []*Log
+		first int // index of the next one; those before are gone
 	}
 }
 
 func (q *workQueue) push(l *Log) {
 	q.mu.Lock()
+	if n := len(q.mu.logs); n == cap(q.mu.logs) && q.mu.first > n/2 {
+		q.mu.logs, q.mu.first = slices.Delete(q.mu.logs, 0, q.mu.first), 0
+	}
 	q.mu.logs = append(q.mu.logs, l)
 	q.mu.Unlock()
 	q.signal()
@@ -44,9 +48,13 @@ func (q *workQueue) pop() *Log {
 		q.mu.Unlock()
 		return nil
 	}
-	l := q.mu.logs[0]
-	q.mu.logs = q.mu.logs[1:]
-	more := len(q.mu.logs) > 0
+	l := q.mu.logs[q.mu.first]
+	q.mu.logs[q.mu.first] = nil
+	q.mu.first++
+	more := q.mu.first < len(q.mu.logs)
+	if !more {
+		q.mu.logs, q.mu.first = q.mu.logs[:0], 0
+	}
 	q.mu.Unlock()
 	if more {
 		q.signal()
