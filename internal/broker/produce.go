@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,8 +32,11 @@ const adminClientID = "__admin_client"
 func (b *Broker) produce(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
 	req := r.Body.(*kmsg.ProduceRequest)
 	now := time.Now()
-	p := producing{lookup: b.lookup(ctx, now), r: r, req: req, now: now}
+	p := produces.Get().(*producing)
+	p.lookup, p.r, p.req, p.now = b.lookup(ctx, now), r, req, now
 	if err := p.checkRequest(); err != nil {
+		p.recycle()
+		r.ErrorCode = code(err)
 		if req.Acks == acksNone {
 			return transport.Close("produce with acks=0: " + err.Error()), nil
 		}
@@ -40,18 +44,22 @@ func (b *Broker) produce(ctx context.Context, r *transport.Request) (transport.R
 	}
 	waiting := p.append()
 	r.ReleaseFrame()
-	switch {
-	case req.Acks == acksNone && p.firstError != nil:
-		return transport.Close("produce with acks=0: " + p.firstError.Error()), nil // the only way to tell the client
-	case req.Acks == acksNone:
-		return nil, nil
-	case waiting:
-		return nil, p.pending()
+	if waiting {
+		return nil, p
 	}
-	return p.resp, nil
+	resp, firstError := p.resp, p.firstError
+	p.recycle()
+	switch {
+	case req.Acks != acksNone:
+		return resp, nil
+	case firstError != nil:
+		return transport.Close("produce with acks=0: " + firstError.Error()), nil // the only way to tell the client
+	}
+	return nil, nil
 }
 
-// producing is one Produce request on its way.
+// producing is one Produce request on its way. It is a transport.Pending while batches wait for the high watermark, and is
+// used again once the answer is known.
 type producing struct {
 	lookup
 	r    *transport.Request
@@ -61,6 +69,15 @@ type producing struct {
 
 	waits      []produceWait
 	firstError error
+}
+
+var produces = sync.Pool{New: func() any { return new(producing) }}
+
+// recycle makes p, none of whose batches waits, ready for another request.
+func (p *producing) recycle() {
+	clear(p.waits)
+	*p = producing{waits: p.waits[:0]}
+	produces.Put(p)
 }
 
 // A produceWait is a batch that was appended and waits for the high watermark.
@@ -90,7 +107,7 @@ func (p *producing) append() (waiting bool) {
 	p.resp = p.req.ResponseKind().(*kmsg.ProduceResponse)
 	p.resp.Topics = make([]kmsg.ProduceResponseTopic, len(p.req.Topics))
 	outs := make([]kmsg.ProduceResponseTopicPartition, partitions)
-	if p.req.Acks == acksAll {
+	if p.req.Acks == acksAll && cap(p.waits) < partitions {
 		p.waits = make([]produceWait, 0, partitions) // never grown: a waiter must stay where it is
 	}
 	for i := range p.req.Topics {
@@ -229,23 +246,14 @@ func (p *producing) nameNode(id int32) {
 	}
 }
 
-// pending is the answer that waits.
-func (p *producing) pending() transport.Pending {
-	return &pendingProduce{producing: *p, deadline: p.now.Add(time.Duration(p.req.TimeoutMillis) * time.Millisecond)}
-}
-
-// A pendingProduce answers when all its batches are committed, lost or out of time.
-type pendingProduce struct {
-	producing
-	deadline time.Time
-}
-
 // Deadline implements transport.Pending.
-func (p *pendingProduce) Deadline() time.Time { return p.deadline }
+func (p *producing) Deadline() time.Time {
+	return p.now.Add(time.Duration(p.req.TimeoutMillis) * time.Millisecond)
+}
 
-// Poll implements transport.Pending.
-func (p *pendingProduce) Poll(now time.Time) (transport.Response, bool) {
-	expired := !now.Before(p.deadline)
+// Poll implements transport.Pending: it answers when all batches are committed, lost or out of time.
+func (p *producing) Poll(now time.Time) (transport.Response, bool) {
+	expired := !now.Before(p.Deadline())
 	for i := range p.waits {
 		w := &p.waits[i]
 		if w.over {
@@ -265,12 +273,15 @@ func (p *pendingProduce) Poll(now time.Time) (transport.Response, bool) {
 			p.refuse(w.out, err)
 		}
 	}
-	return p.resp, true
+	resp := p.resp
+	p.recycle()
+	return resp, true
 }
 
 // Cancel implements transport.Pending.
-func (p *pendingProduce) Cancel() {
+func (p *producing) Cancel() {
 	for i := range p.waits {
 		p.waits[i].Cancel()
 	}
+	p.recycle()
 }
