@@ -4,7 +4,7 @@
 # shows that the test itself is right.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-cache=${OTTLA_INTEROP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ottla/interop}
+cache=${INTEROP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ottla/interop}
 mkdir -p "$cache"
 
 need=()
@@ -43,4 +43,4 @@ stamped "$cache/node" "$here/node/package.json" node_modules
 javac -d "$cache/classes" -cp "$cache/java/*" "$here/java/Client.java"
 
 cd "$here/.."
-OTTLA_INTEROP_CACHE=$cache exec go test -count=1 -tags interop -timeout 14m "$@" ./interop
+INTEROP_CACHE=$cache exec go test -count=1 -tags interop -timeout 14m "$@" ./interop
