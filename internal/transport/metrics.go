@@ -58,9 +58,23 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		software:      make(map[string]struct{}),
 	}
 	if r != nil {
-		r.MustRegister(m.connections, m.started, m.closed, m.acceptErrors, m.duration, m.phaseDuration, m.responses)
+		r.MustRegister(m.collectors()...)
 	}
 	return m
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.connections, m.started, m.closed, m.acceptErrors, m.duration, m.phaseDuration, m.responses}
+}
+
+// unregister takes the metrics out of r, so that another server may have them there.
+func (m *metrics) unregister(r prometheus.Registerer) {
+	if r == nil {
+		return
+	}
+	for _, c := range m.collectors() {
+		r.Unregister(c)
+	}
 }
 
 // apiMetrics are the series of one API.

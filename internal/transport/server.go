@@ -243,6 +243,7 @@ func (s *Server) Close() error {
 		c.fail(ErrClosed)
 	}
 	s.wait.Wait()
+	s.metrics.unregister(s.options.Registerer)
 	return errors.Join(errs...)
 }
 
