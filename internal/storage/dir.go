@@ -126,6 +126,7 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 	d.janitor.wake = make(chan struct{}, 1)
 	d.mu.logs = map[TopicPartition]*Log{}
 	if err := d.open(); err != nil {
+		d.metrics.unregister(o.Registerer)
 		return nil, errors.Join(err, lock.Close())
 	}
 	return d, nil
@@ -501,15 +502,18 @@ func (d *Dir) checkpoint() error {
 
 // Close ends the background work, closes all logs, several at a time, and gives the lock back. If clean is set and all
 // went well it leaves the clean-shutdown marker with the broker's epoch, and the next start reads nothing again; without
-// it nothing is written, as if the process had been killed.
+// it nothing is written, as if the process had been killed. Of a directory that was not loaded only the marker is written.
 func (d *Dir) Close(ctx context.Context, brokerEpoch int64, clean bool) error {
 	if d.stop != nil {
 		d.stop()
 	}
 	d.workers.Wait()
 	var err error
-	if clean {
-		err = d.closeClean(ctx, brokerEpoch)
+	if clean && d.stop != nil {
+		err = d.closeLogs(ctx)
+	}
+	if clean && err == nil {
+		err = d.markClean(brokerEpoch)
 	}
 	for _, l := range d.Logs() {
 		l.abandon()
@@ -518,7 +522,8 @@ func (d *Dir) Close(ctx context.Context, brokerEpoch int64, clean bool) error {
 	return errors.Join(err, d.lock.Close())
 }
 
-func (d *Dir) closeClean(ctx context.Context, brokerEpoch int64) error {
+// closeLogs closes all logs and checkpoints where they ended.
+func (d *Dir) closeLogs(ctx context.Context) error {
 	next := make(chan *Log)
 	var closers sync.WaitGroup
 	var mu sync.Mutex
@@ -545,7 +550,12 @@ func (d *Dir) closeClean(ctx context.Context, brokerEpoch int64) error {
 	if err := cmp.Or(ctx.Err(), errors.Join(errs...)); err != nil {
 		return err
 	}
-	if err := d.checkpoint(); err != nil {
+	return d.checkpoint()
+}
+
+// markClean leaves the clean-shutdown marker, unless the disk failed.
+func (d *Dir) markClean(brokerEpoch int64) error {
+	if err := d.health.err(); err != nil {
 		return err
 	}
 	if err := writeCleanShutdown(d.o.FS, d.o.Path, brokerEpoch); err != nil {
