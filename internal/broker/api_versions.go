@@ -18,7 +18,7 @@ func (b *Broker) apiVersions(_ context.Context, req *kmsg.ApiVersionsRequest) *k
 // the metadata offset that they were read at.
 func apiVersions(req *kmsg.ApiVersionsRequest, listener protocol.Listener, img *metadata.Image) *kmsg.ApiVersionsResponse {
 	resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
-	resp.ApiKeys = protocol.Advertised(listener)
+	resp.ApiKeys = protocol.Advertised(listener, req.ClientSoftwareName)
 	for _, f := range protocol.Features() {
 		if req.Version < 4 && f.Min == 0 {
 			f.Min = 1 // a client before version 4 takes a minimum of 0 for an error (KAFKA-17011)

@@ -49,6 +49,7 @@ var handlers = map[int16]handler{
 	int16(kmsg.IncrementalAlterConfigs): answer((*Broker).incrementalAlterConfigs),
 	int16(kmsg.SASLHandshake):           answer((*Broker).saslHandshake),
 	int16(kmsg.SASLAuthenticate):        answer((*Broker).saslAuthenticate),
+	protocol.DescribeLagKey:             answer((*Broker).describeLag),
 }
 
 // answer makes a handler of a function that knows the answer when it returns.

@@ -70,6 +70,7 @@ type Broker struct {
 	controllers *controllers
 	images      *images
 	replicas    *replica.Set        // nil unless the node is a broker
+	recovered   bool                // the logs of the replicas were opened
 	caughtUp    bool                // the replicas follow the metadata; the applier's
 	groups      *coordinator.Groups // likewise
 	changes     *partitionChanges
@@ -226,11 +227,12 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 		NodeID: b.nodeID, Dirs: b.dataDirs(), Config: b.replicaConfig, LagTimeMax: b.static.Duration("replica.lag.time.max.ms"),
 		AlterPartition: b.alterISR, OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.logger,
 	})
+	b.replicas = replicas // at once: a directory may fail while others are still being read
+	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
 	if err := replicas.Load(ctx); err != nil {
 		return fmt.Errorf("open the partitions in %v: %w", b.static.LogDirs(), err)
 	}
-	b.replicas = replicas
-	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
+	b.recovered = true
 	b.groups = coordinator.NewGroups(coordinator.Options{
 		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorizer, Logger: b.logger,
 	})
@@ -296,11 +298,11 @@ func (b *Broker) stop() error {
 		b.cancel()
 	}
 	b.server.Close()
+	b.wait.Wait() // first: who still applied metadata would do so to replicas that are closed
 	var errs []error
 	for i := len(b.undo) - 1; i >= 0; i-- {
 		errs = append(errs, b.undo[i]())
 	}
-	b.wait.Wait()
 	return errors.Join(errs...)
 }
 

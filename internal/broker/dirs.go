@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -171,8 +172,12 @@ func (b *Broker) dirFailed(path string, err error) {
 		b.fail(fmt.Errorf("log directory %s, which holds the metadata log, failed: %w", path, err))
 		return
 	}
-	if b.replicas != nil {
-		b.replicas.DirFailed(path, err)
+	if b.replicas == nil {
+		return // the start fails, or the replicas' own
+	}
+	b.replicas.DirFailed(path, err)
+	if !slices.ContainsFunc(b.dataDirs(), func(d *storage.Dir) bool { return d.Err() == nil }) {
+		b.fail(fmt.Errorf("no log directory is left, the last was %s: %w", path, err))
 	}
 }
 
@@ -198,10 +203,15 @@ func (b *Broker) failedDirs() (ids []uuid.UUID) {
 	return ids
 }
 
-// closeDir leaves a log directory: as cleanly shut if its logs were opened, else as it was found.
+// closeDir leaves a log directory: as cleanly shut if its logs were opened, else as it was found. A broker that never registered
+// took nothing in: what the last one lost or kept is still what counts.
 func (b *Broker) closeDir(d *storage.Dir) error {
-	if b.lifecycle == nil || b.replicas == nil && b.static.IsBroker() {
-		return d.Close(context.Background(), d.CleanShutdownEpoch(), d.Clean())
+	clean, epoch := d.Clean(), d.CleanShutdownEpoch()
+	if b.recovered {
+		clean = true
+		if registered := b.lifecycle.epoch.Load(); registered >= 0 {
+			epoch = registered
+		}
 	}
-	return d.Close(context.Background(), b.lifecycle.epoch.Load(), true)
+	return d.Close(context.Background(), epoch, clean)
 }
