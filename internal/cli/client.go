@@ -15,11 +15,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"ottla/internal/config"
+	"ottla/internal/protocol"
 )
 
 // dial connects to a broker and returns a client with the flags' settings; extra options win. The
@@ -96,7 +98,7 @@ func (a *app) clientOptions(props map[string]string) ([]kgo.Opt, error) {
 		kgo.SeedBrokers(strings.Split(strings.ReplaceAll(props["bootstrap.servers"], " ", ""), ",")...),
 		kgo.DialTimeout(min(a.timeout, 5*time.Second)),
 		kgo.RetryTimeout(a.timeout),
-		kgo.SoftwareNameAndVersion("ottla-cli", version()),
+		kgo.SoftwareNameAndVersion(protocol.OwnSoftware, version()), kgo.MaxVersions(apiVersions()),
 	}
 	if a.verbose {
 		opts = append(opts, kgo.WithLogger(kgo.BasicLogger(a.err, kgo.LogLevelDebug, nil)))
@@ -118,6 +120,13 @@ func (a *app) clientOptions(props map[string]string) ([]kgo.Opt, error) {
 	}
 	secured, err := security(props)
 	return append(opts, secured...), err
+}
+
+// apiVersions are those that kgo speaks by itself, and our own API, which it then asks of brokers that advertise it.
+func apiVersions() *kversion.Versions {
+	v := kversion.Stable()
+	v.SetMaxKeyVersion(protocol.DescribeLagKey, new(protocol.DescribeLagRequest).MaxVersion())
+	return v
 }
 
 func (a *app) warnUnknown(name string) {

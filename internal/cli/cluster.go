@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ottla/internal/protocol"
 )
 
 func (a *app) cluster() *cobra.Command {
@@ -333,7 +335,7 @@ func (a *app) clusterFeatures() *cobra.Command {
 			}
 			defer client.Close()
 			req := kmsg.NewPtrApiVersionsRequest()
-			req.ClientSoftwareName, req.ClientSoftwareVersion = "ottla-cli", version()
+			req.ClientSoftwareName, req.ClientSoftwareVersion = protocol.OwnSoftware, version()
 			resp, err := req.RequestWith(ctx, client)
 			if err == nil {
 				err = kerr.ErrorForCode(resp.ErrorCode)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A GroupDetail is a group as `group describe` prints it.
@@ -147,17 +148,18 @@ func (a *app) groupDescribe() *cobra.Command {
 			if d.watch && (d.maxLag >= 0 || d.maxBehind >= 0) {
 				return usagef("group describe: -w goes on for ever; leave --max-lag and --max-behind out")
 			}
-			adm, err := a.admin(ctx)
+			client, err := a.dial(ctx)
 			if err != nil {
 				return err
 			}
-			defer adm.Close()
-			return a.describeGroups(ctx, adm, append(args, names...), d)
+			defer client.Close()
+			return a.describeGroups(ctx, client, append(args, names...), d)
 		},
 	})
 }
 
-func (a *app) describeGroups(ctx context.Context, adm *kadm.Client, patterns []string, f describeFlags) error {
+func (a *app) describeGroups(ctx context.Context, client *kgo.Client, patterns []string, f describeFlags) error {
+	adm := kadm.NewClient(client)
 	for {
 		listed, err := matchGroups(ctx, adm, patterns, f.regex)
 		if err != nil {
@@ -167,6 +169,7 @@ func (a *app) describeGroups(ctx context.Context, adm *kadm.Client, patterns []s
 		if err != nil {
 			return err
 		}
+		addAges(ctx, client, details)
 		if f.watch && a.Terminal {
 			_, _ = a.out.WriteString("\x1b[H\x1b[2J") // cursor home, erase; an error is met at the flush
 		}

@@ -52,7 +52,7 @@ type API struct {
 	// Unknown: the request needs none.
 	Operation kmsg.ACLOperation
 	Resource  kmsg.ACLResourceType
-	// Private APIs are ottla's own, between ottla controllers, never advertised.
+	// Private APIs are ottla's own: between its controllers, and from its command line, which alone is told of them.
 	Private bool
 }
 
@@ -176,6 +176,7 @@ var apis = []API{
 	{Key: 93, Name: "StreamsGroupTopologyDescriptionUpdate", Min: 0, Max: 0, Listeners: OnBroker, Operation: read, Resource: group},
 	{Key: 94, Name: "UnregisterController", Min: 0, Max: 0, Listeners: onBoth, Forwarded: true, Operation: alter, Resource: cluster},
 	{Key: RaftMessageKey, Name: "RaftMessage", Min: 0, Max: 0, Listeners: OnController, Built: OnController, Operation: clusterAction, Resource: cluster, Private: true},
+	{Key: DescribeLagKey, Name: "DescribeLag", Min: 0, Max: 0, Listeners: OnBroker, Built: OnBroker, Operation: describe, Resource: topic, Private: true},
 }
 
 // byKey finds the rows of Kafka's own keys, which are dense and small.
@@ -212,12 +213,13 @@ func (a *API) Serves(listener Listener, version int16) bool {
 func (a *API) Supports(version int16) bool { return a.Min <= version && version <= a.Max }
 
 // Advertised returns the API ranges of an ApiVersions answer on listener, by
-// key: what is built and not private. The caller owns the slice.
-func Advertised(listener Listener) []kmsg.ApiVersionsResponseApiKey {
+// key: what is built and, but for [OwnSoftware] on a listener for clients, not private. Software is what the client calls
+// itself. The caller owns the slice.
+func Advertised(listener Listener, software string) []kmsg.ApiVersionsResponseApiKey {
 	keys := make([]kmsg.ApiVersionsResponseApiKey, 0, len(apis))
 	for i := range apis {
 		a := &apis[i]
-		if a.Built&listener == 0 || a.Private {
+		if a.Built&listener == 0 || a.Private && (listener != OnBroker || software != OwnSoftware) {
 			continue
 		}
 		k := kmsg.NewApiVersionsResponseApiKey()

@@ -48,7 +48,7 @@ func TestTableIsApaches(t *testing.T) {
 		if !slices.Equal(got, c.apache) {
 			t.Errorf("listener %d: the table has\n%v, Apache\n%v", c.listener, got, c.apache)
 		}
-		for _, k := range Advertised(c.listener) {
+		for _, k := range Advertised(c.listener, "apache-kafka-java") {
 			if !slices.Contains(c.apache, [3]int16{k.ApiKey, k.MinVersion, k.MaxVersion}) {
 				t.Errorf("listener %d advertises %d: %d-%d, which Apache does not", c.listener, k.ApiKey, k.MinVersion, k.MaxVersion)
 			}
@@ -78,7 +78,7 @@ func TestTableIsSound(t *testing.T) {
 			t.Errorf("%s: kmsg's request has key %d and versions up to %d, want %d and at least %d", a.Name, req.Key(), req.MaxVersion(), a.Key, a.Max)
 		}
 	}
-	for _, key := range []int16{-1, 4, 5, 6, 7, 95, 127, 128, 9999, 10001, -32768, 32767} {
+	for _, key := range []int16{-1, 4, 5, 6, 7, 95, 127, 128, 9999, 10002, -32768, 32767} {
 		if a, ok := Lookup(key); ok {
 			t.Errorf("Lookup(%d) = %s, want none", key, a.Name)
 		}
@@ -113,6 +113,8 @@ func TestServes(t *testing.T) {
 		{63, OnBroker, 2, false},
 		{RaftMessageKey, OnController, 0, true},
 		{RaftMessageKey, OnBroker, 0, false},
+		{DescribeLagKey, OnBroker, 0, true},
+		{DescribeLagKey, OnController, 0, false},
 	} {
 		a, _ := Lookup(c.key)
 		if got := a.Serves(c.listener, c.version); got != c.want {

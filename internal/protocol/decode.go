@@ -53,15 +53,21 @@ func Decode(h RequestHeader, body []byte) (kmsg.Request, error) {
 
 // newRequest returns an empty request for a key of the table.
 func newRequest(key int16) kmsg.Request {
-	if key == RaftMessageKey {
+	switch key {
+	case RaftMessageKey:
 		return &RaftMessageRequest{}
+	case DescribeLagKey:
+		return &DescribeLagRequest{}
 	}
 	return kmsg.RequestForKey(key)
 }
 
 func schemaFor(key int16) *schema {
-	if key == RaftMessageKey {
+	switch key {
+	case RaftMessageKey:
 		return &raftMessageSchema
+	case DescribeLagKey:
+		return &describeLagSchema
 	}
 	if key < 0 || int(key) >= len(requestSchemas) {
 		return nil

@@ -64,6 +64,8 @@ func dataErrors(req kmsg.Request, code int16) kmsg.Response {
 		return resp
 	case *kmsg.FetchRequest:
 		return fetchErrors(req, code)
+	case *DescribeLagRequest:
+		return describeLagErrors(req, code)
 	case *kmsg.ListOffsetsRequest:
 		resp := kmsg.NewPtrListOffsetsResponse()
 		resp.Topics = each(req.Topics, func(t *kmsg.ListOffsetsRequestTopic) kmsg.ListOffsetsResponseTopic {

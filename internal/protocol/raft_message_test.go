@@ -23,7 +23,7 @@ func TestRaftMessage(t *testing.T) {
 	if err != nil || resp.(*RaftMessageResponse).ErrorCode != 41 {
 		t.Errorf("%+v, %v", resp, err)
 	}
-	for _, a := range Advertised(OnController) {
+	for _, a := range Advertised(OnController, OwnSoftware) {
 		if a.ApiKey == RaftMessageKey {
 			t.Error("RaftMessage is advertised")
 		}

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"ottla/internal/metadata"
 	"ottla/internal/replica/state"
@@ -161,6 +162,7 @@ func (p *Partition) open() (*storage.Log, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.log = log
+	p.mu.ages.Begin(log.End().Offset, time.Since(p.set.started))
 	p.mu.state = state.New(p.set.nodeID, hw, log.End().Offset)
 	start := p.positionLocked(p.mu.state.HighWatermark())
 	p.bounds.Store(&bounds{start, start})

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"time"
+
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 )
@@ -50,6 +52,11 @@ func (p *Partition) AppendAsFollower(epoch int32, batches []byte, leaderHW, lead
 	p.mu.Lock()
 	end := log.End()
 	p.rememberLocked(end)
+	if now := time.Since(p.set.started); end.Offset >= leaderHW {
+		p.mu.ages.Append(end.Offset, now) // as the leader has just done
+	} else {
+		p.mu.ages.Begin(end.Offset, now) // who catches up does not know when the leader did
+	}
 	if p.mu.state.Followed(end.Offset, leaderHW) {
 		p.publishBoundsLocked(&w)
 	}
@@ -78,6 +85,7 @@ func (p *Partition) Truncate(epoch int32, leader EpochEnd) (int64, error) {
 	var w wakes
 	p.mu.Lock()
 	p.mu.ends = nil
+	p.mu.ages.Truncate(log.End().Offset)
 	p.mu.state.Truncated(log.End().Offset)
 	p.publishBoundsLocked(&w)
 	p.mu.Unlock()

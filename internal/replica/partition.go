@@ -17,6 +17,7 @@ import (
 
 	"ottla/internal/metadata"
 	"ottla/internal/record"
+	"ottla/internal/replica/ages"
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 	"ottla/internal/uuid"
@@ -49,6 +50,7 @@ type Partition struct {
 		ready   chan struct{}               // closed when the state has caught up with target; nil if it has
 		ends    *[keptEnds]storage.Position // of the last appends: the high watermark will be at one of them; nil while it keeps up
 		next    int                         // index in ends of the oldest
+		ages    ages.Ring                   // when records came; its times are since Set.started
 		waiters waiterList
 		subs    subscriptionList
 	}
@@ -203,7 +205,9 @@ func (p *Partition) appended(epoch int32, end storage.Position) error {
 	if len(p.mu.state.Registration().Replicas) > 1 || p.mu.log.Config().FlushMessages == 1 {
 		p.rememberLocked(end)
 	}
-	env := p.env()
+	now := time.Now()
+	p.mu.ages.Append(end.Offset, now.Sub(p.set.started))
+	env := p.envAt(now)
 	if p.mu.state.Appended(p.countedEnd(), &env) {
 		p.publishBoundsLocked(&w)
 	}
@@ -235,9 +239,11 @@ func (p *Partition) countedEnd() int64 {
 	return end
 }
 
-func (p *Partition) env() state.Env {
+func (p *Partition) env() state.Env { return p.envAt(time.Now()) }
+
+func (p *Partition) envAt(now time.Time) state.Env {
 	return state.Env{
-		Now: time.Now().UnixMilli(), LagMax: p.set.lagMax.Load(),
+		Now: now.UnixMilli(), LagMax: p.set.lagMax.Load(),
 		MinISR: p.config.Load().MinInSyncReplicas, Eligible: p.set.eligible,
 	}
 }

@@ -49,6 +49,7 @@ type Set struct {
 	o        Options
 	nodeID   int32
 	logger   *slog.Logger
+	started  time.Time    // what the times of ages.Ring count from, by a clock that never goes back
 	lagMax   atomic.Int64 // ms
 	eligible func(broker int32, epoch int64) bool
 	image    atomic.Pointer[metadata.Image]
@@ -74,7 +75,7 @@ func NewSet(o Options) *Set {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{o: o, nodeID: o.NodeID, logger: o.Logger, byID: newIndex(hashID), byName: newIndex(hashName)}
+	s := &Set{o: o, nodeID: o.NodeID, logger: o.Logger, started: time.Now(), byID: newIndex(hashID), byName: newIndex(hashName)}
 	s.lagMax.Store(o.LagTimeMax.Milliseconds())
 	s.image.Store(metadata.Empty)
 	s.eligible = s.mayJoin

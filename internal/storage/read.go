@@ -189,6 +189,25 @@ func (l *Log) Batch(offset int64, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
+// TimestampAt returns the largest timestamp, ms, of the batch that holds offset, or of the first behind it; found is false if
+// there is none, or none with a timestamp. Errors are as of Read.
+func (l *Log) TimestampAt(offset int64) (ts int64, found bool, err error) {
+	s, err := l.Read(offset, 0, l.End(), true)
+	if err != nil || s.size == 0 {
+		return 0, false, err
+	}
+	defer s.Release()
+	var b [record.HeaderSize]byte
+	if _, err := s.h.log.ReadAt(b[:], s.pos); err != nil {
+		return 0, false, fmt.Errorf("read %s at %d: %w", s.h.log.Name(), s.pos, err)
+	}
+	h, err := record.ParseHeader(b[:])
+	if err != nil {
+		return 0, false, &CorruptError{Path: s.h.log.Name(), Pos: s.pos, Reason: err.Error()}
+	}
+	return h.MaxTimestamp, h.MaxTimestamp >= 0, nil
+}
+
 // OffsetForTimestamp finds the first record at or behind the log start whose timestamp is at least ts (ms), and the leader
 // epoch it was written in. Source: Kafka's UnifiedLog.fetchOffsetByTimestamp.
 func (l *Log) OffsetForTimestamp(ts int64) (offset, timestamp int64, epoch int32, found bool, err error) {

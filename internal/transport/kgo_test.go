@@ -17,7 +17,7 @@ func TestFranzGo(t *testing.T) {
 		switch req := r.Body.(type) {
 		case *kmsg.ApiVersionsRequest:
 			resp := req.ResponseKind().(*kmsg.ApiVersionsResponse)
-			resp.ApiKeys = protocol.Advertised(protocol.OnBroker)
+			resp.ApiKeys = protocol.Advertised(protocol.OnBroker, req.ClientSoftwareName)
 			return resp, nil
 		case *kmsg.MetadataRequest:
 			resp := req.ResponseKind().(*kmsg.MetadataResponse)
