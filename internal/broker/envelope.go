@@ -62,7 +62,7 @@ func (b *Broker) envelope(ctx context.Context, e *kmsg.EnvelopeRequest) *kmsg.En
 		return resp
 	}
 	answer, err := b.answerForwarded(auth.With(ctx, session), req)
-	if err != nil {
+	if err != nil || protocol.HasCode(answer, kerr.NotController.Code) { // for the broker to ask again, not for its client to see
 		resp.ErrorCode = kerr.NotController.Code
 		return resp
 	}

@@ -26,6 +26,36 @@ func ErrorAnswer(req kmsg.Request, code int16) kmsg.Response {
 	return resp
 }
 
+// HasCode reports whether an error code stands in an answer, in any of the places where ErrorAnswer puts it.
+// Source: AbstractResponse.errorCounts.
+func HasCode(resp kmsg.Response, code int16) bool {
+	return hasCode(reflect.ValueOf(resp).Elem(), code)
+}
+
+func hasCode(v reflect.Value, code int16) bool {
+	switch v.Kind() {
+	case reflect.Struct:
+		if f := v.FieldByName("ErrorCode"); f.IsValid() && f.Int() == int64(code) {
+			return true
+		}
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && hasCode(v.Field(i), code) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Struct {
+			return false
+		}
+		for i := range v.Len() {
+			if hasCode(v.Index(i), code) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // entityErrors returns the answer to a request whose answer has codes below its
 // top, those set, or nil for any other request.
 func entityErrors(req kmsg.Request, code int16) kmsg.Response {

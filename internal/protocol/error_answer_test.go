@@ -45,6 +45,9 @@ func TestErrorAnswer(t *testing.T) {
 		if resp.Key() != a.Key || resp.GetVersion() != req.GetVersion() {
 			t.Errorf("%s v%d: answered by key %d, version %d", a.Name, req.GetVersion(), resp.Key(), resp.GetVersion())
 		}
+		if !HasCode(resp, code) || HasCode(resp, code+1) {
+			t.Errorf("%s v%d: HasCode does not find the code, or finds another", a.Name, req.GetVersion())
+		}
 		arrived := req.ResponseKind()
 		if err := arrived.ReadFrom(resp.AppendTo(nil)); err != nil {
 			t.Errorf("%s v%d: %v", a.Name, req.GetVersion(), err)
