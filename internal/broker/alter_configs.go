@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -15,72 +17,74 @@ import (
 
 // incrementalAlterConfigs changes single keys of resources (KIP-339).
 func (b *Broker) incrementalAlterConfigs(ctx context.Context, req *kmsg.IncrementalAlterConfigsRequest) *kmsg.IncrementalAlterConfigsResponse {
-	type resource = kmsg.IncrementalAlterConfigsRequestResource
-	type answer = kmsg.IncrementalAlterConfigsResponseResource
-	var resp *kmsg.IncrementalAlterConfigsResponse
-	answers := answerEach(req.Resources,
-		func(r *resource) error { return b.refuseOtherBroker(r.ResourceType, r.ResourceName) },
-		func(rest []resource) []answer {
-			forwarded := *req
-			forwarded.Resources = rest
-			resp = b.forward(ctx, &forwarded).(*kmsg.IncrementalAlterConfigsResponse)
-			return resp.Resources
-		},
-		func(r *resource, err error) answer {
-			out := kmsg.NewIncrementalAlterConfigsResponseResource()
-			out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-			out.ErrorCode, out.ErrorMessage = codeAndText(err)
-			return out
-		})
-	resp.Resources = answers
+	rest := *req
+	rest.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r kmsg.IncrementalAlterConfigsRequestResource) bool {
+		return b.refuseOtherBroker(r.ResourceType, r.ResourceName) != nil
+	})
+	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	if len(rest.Resources) > 0 {
+		resp = b.forward(ctx, &rest).(*kmsg.IncrementalAlterConfigsResponse)
+	}
+	answers := map[configResource]kmsg.IncrementalAlterConfigsResponseResource{}
+	for _, r := range resp.Resources {
+		answers[configResource{r.ResourceType, r.ResourceName}] = r
+	}
+	resp.Resources = each(req.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) kmsg.IncrementalAlterConfigsResponseResource {
+		err := b.refuseOtherBroker(r.ResourceType, r.ResourceName)
+		answer, ok := answers[configResource{r.ResourceType, r.ResourceName}]
+		switch {
+		case err == nil && ok:
+			return answer
+		case err == nil:
+			err = errNotAnswered
+		}
+		out := kmsg.NewIncrementalAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+		out.ErrorCode, out.ErrorMessage = codeAndText(err)
+		return out
+	})
 	return resp
 }
 
 // alterConfigs replaces all that is set on resources; clients before KIP-339 know nothing else.
 func (b *Broker) alterConfigs(ctx context.Context, req *kmsg.AlterConfigsRequest) *kmsg.AlterConfigsResponse {
-	type resource = kmsg.AlterConfigsRequestResource
-	type answer = kmsg.AlterConfigsResponseResource
-	var resp *kmsg.AlterConfigsResponse
-	answers := answerEach(req.Resources,
-		func(r *resource) error { return b.refuseOtherBroker(r.ResourceType, r.ResourceName) },
-		func(rest []resource) []answer {
-			forwarded := *req
-			forwarded.Resources = rest
-			resp = b.forward(ctx, &forwarded).(*kmsg.AlterConfigsResponse)
-			return resp.Resources
-		},
-		func(r *resource, err error) answer {
-			out := kmsg.NewAlterConfigsResponseResource()
-			out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-			out.ErrorCode, out.ErrorMessage = codeAndText(err)
-			return out
-		})
-	resp.Resources = answers
+	rest := *req
+	rest.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r kmsg.AlterConfigsRequestResource) bool {
+		return b.refuseOtherBroker(r.ResourceType, r.ResourceName) != nil
+	})
+	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
+	if len(rest.Resources) > 0 {
+		resp = b.forward(ctx, &rest).(*kmsg.AlterConfigsResponse)
+	}
+	answers := map[configResource]kmsg.AlterConfigsResponseResource{}
+	for _, r := range resp.Resources {
+		answers[configResource{r.ResourceType, r.ResourceName}] = r
+	}
+	resp.Resources = each(req.Resources, func(r kmsg.AlterConfigsRequestResource) kmsg.AlterConfigsResponseResource {
+		err := b.refuseOtherBroker(r.ResourceType, r.ResourceName)
+		answer, ok := answers[configResource{r.ResourceType, r.ResourceName}]
+		switch {
+		case err == nil && ok:
+			return answer
+		case err == nil:
+			err = errNotAnswered
+		}
+		out := kmsg.NewAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+		out.ErrorCode, out.ErrorMessage = codeAndText(err)
+		return out
+	})
 	return resp
 }
 
-// answerEach answers resources in their order: those that are refused here by refusal, the others by what forward answers,
-// in its order.
-func answerEach[R, A any](resources []R, refuse func(*R) error, forward func([]R) []A, refusal func(*R, error) A) []A {
-	var rest []R
-	refused := make([]error, len(resources))
-	for i := range resources {
-		if refused[i] = refuse(&resources[i]); refused[i] == nil {
-			rest = append(rest, resources[i])
-		}
-	}
-	forwarded := forward(rest)
-	answers := make([]A, 0, len(resources))
-	for i := range resources {
-		switch {
-		case refused[i] != nil:
-			answers = append(answers, refusal(&resources[i], refused[i]))
-		case len(forwarded) > 0:
-			answers, forwarded = append(answers, forwarded[0]), forwarded[1:]
-		}
-	}
-	return answers
+// A configResource names what has a configuration. By it, and not by their order, the controller's answers are found:
+// Apache's controllers answer in any.
+type configResource struct {
+	kind kmsg.ConfigResourceType
+	name string
 }
+
+var errNotAnswered = errors.New("the controller did not say what became of it")
 
 // refuseOtherBroker says why the configuration of a broker is not this one's to change.
 func (b *Broker) refuseOtherBroker(t kmsg.ConfigResourceType, name string) error {
