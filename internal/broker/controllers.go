@@ -154,6 +154,7 @@ func (c *controllers) forward(ctx context.Context, req kmsg.Request) (kmsg.Respo
 	}
 }
 
+// attempt is active, given up if it takes too long.
 func (c *controllers) attempt(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -123,7 +123,7 @@ func (p *producerIDs) refill(ctx context.Context) error {
 func (b *Broker) allocateProducerIDs(ctx context.Context) (first int64, count int32, err error) {
 	req := kmsg.NewPtrAllocateProducerIDsRequest()
 	req.BrokerID, req.BrokerEpoch = b.nodeID, b.lifecycle.epoch.Load()
-	answer, err := b.controllers.active(ctx, req)
+	answer, err := b.controllers.attempt(ctx, req)
 	if err != nil {
 		return 0, 0, err
 	}
