@@ -17,9 +17,12 @@ func (b *Broker) describeTopicPartitions(ctx context.Context, req *kmsg.Describe
 	resp := req.ResponseKind().(*kmsg.DescribeTopicPartitionsResponse)
 	resp.Topics = []kmsg.DescribeTopicPartitionsResponseTopic{}
 	v := view{b, b.image(), auth.From(ctx).Listener}
-	left := int(min(req.ResponsePartitionLimit, int32(b.config().Int("max.request.partition.size.limit"))))
+	left := int(max(1, min(req.ResponsePartitionLimit, int32(b.config().Int("max.request.partition.size.limit")))))
 	from, first := "", int32(0)
 	if req.Cursor != nil {
+		if req.Cursor.Partition < 0 {
+			return failed[*kmsg.DescribeTopicPartitionsResponse](req, kerr.InvalidRequest)
+		}
 		from, first = req.Cursor.Topic, req.Cursor.Partition
 	}
 	for name, t := range v.topicsFrom(ctx, req, from) {
