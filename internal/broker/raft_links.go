@@ -18,7 +18,7 @@ type raftLinks struct {
 const (
 	raftQueue   = 256                    // messages of a link that may wait
 	raftTimeout = 2 * time.Second        // for one message to be taken
-	raftRedial  = 100 * time.Millisecond // after a connection could not be made
+	raftRedial  = 100 * time.Millisecond // after a connection could not be made, or ended
 )
 
 // startRaftLinks begins a link to each other voter.
@@ -73,6 +73,9 @@ func (b *Broker) carryRaft(ctx context.Context, node int32, address string, queu
 		b.carryOver(ctx, client, queue)
 		client.Close()
 		b.voter.Disconnected(node)
+		if !pause(ctx, raftRedial) { // who hangs up at once is not asked all the time
+			return
+		}
 	}
 }
 
