@@ -79,6 +79,9 @@ func (a apis) Handle(ctx context.Context, r *transport.Request) (transport.Respo
 // answerAsController may take until a record is committed, or, for a Fetch, as long as the request is willing to wait,
 // which holds up its connection alone.
 func (b *Broker) answerAsController(ctx context.Context, r *transport.Request) transport.Response {
+	if refused := b.refuseUnauthorized(ctx, r.Body); refused != nil {
+		return refused
+	}
 	resp, err := b.askController(ctx, r.Body)
 	if err != nil {
 		return transport.Close(err.Error())

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/auth"
+	"ottla/internal/metadata"
 	"ottla/internal/protocol"
 )
 
@@ -28,54 +29,84 @@ func (b *Broker) authorizeCluster(ctx context.Context, op auth.Operation) bool {
 	return b.authorize(ctx, op, auth.Cluster, auth.ClusterName)
 }
 
-// refuseUnauthorized returns the answer to a forwarded request whose sender may not make it, or nil. What a request asks
-// of each topic is checked topic by topic, and the whole request refused if one is not allowed: without ACLs none is.
+// refuseUnauthorized returns the answer of a controller to a request whose sender may not make it, or nil. What a request
+// asks of each resource is checked one by one, and the whole request refused if one is not allowed: without ACLs none is.
 func (b *Broker) refuseUnauthorized(ctx context.Context, req kmsg.Request) kmsg.Response {
 	api, ok := protocol.Lookup(req.Key())
 	if !ok || api.Operation == kmsg.ACLOperationUnknown {
 		return nil
 	}
 	op := auth.Operation(api.Operation)
-	if auth.ResourceType(api.Resource) != auth.Topic {
-		if b.authorizeCluster(ctx, op) {
-			return nil
-		}
-		return protocol.ErrorAnswer(req, kerr.ClusterAuthorizationFailed.Code)
+	if req.Key() == int16(kmsg.Fetch) {
+		op = auth.ClusterAction // of the metadata log
 	}
-	for _, topic := range b.topicsOf(req) {
-		if !b.authorizeTopic(ctx, op, topic) {
-			return protocol.ErrorAnswer(req, kerr.TopicAuthorizationFailed.Code)
+	if op == auth.Create && b.authorizeCluster(ctx, op) {
+		return nil
+	}
+	for _, r := range b.resourcesOf(req) {
+		if !b.authorize(ctx, op, r.kind, r.name) {
+			return protocol.ErrorAnswer(req, authorizationFailed(r.kind).Code)
 		}
 	}
 	return nil
 }
 
-// topicsOf lists the topics that a forwarded request wants changed, by name.
-func (b *Broker) topicsOf(req kmsg.Request) (topics []string) {
+func authorizationFailed(kind auth.ResourceType) *kerr.Error {
+	switch kind {
+	case auth.Topic:
+		return kerr.TopicAuthorizationFailed
+	case auth.Group:
+		return kerr.GroupAuthorizationFailed
+	}
+	return kerr.ClusterAuthorizationFailed
+}
+
+// An authResource is what an operation is asked of.
+type authResource struct {
+	kind auth.ResourceType
+	name string
+}
+
+var cluster = authResource{auth.Cluster, auth.ClusterName}
+
+// resourcesOf lists what a request to the controller reads or wants changed.
+func (b *Broker) resourcesOf(req kmsg.Request) []authResource {
+	topic := func(name string) authResource { return authResource{auth.Topic, name} }
 	switch req := req.(type) {
 	case *kmsg.CreateTopicsRequest:
-		for i := range req.Topics {
-			topics = append(topics, req.Topics[i].Topic)
-		}
+		return each(req.Topics, func(t kmsg.CreateTopicsRequestTopic) authResource { return topic(t.Topic) })
 	case *kmsg.DeleteTopicsRequest:
-		topics = append(topics, req.TopicNames...)
-		for i := range req.Topics {
-			topics = append(topics, b.topicName(req.Topics[i].Topic, req.Topics[i].TopicID))
-		}
+		return append(each(req.TopicNames, topic), each(req.Topics, func(t kmsg.DeleteTopicsRequestTopic) authResource {
+			return topic(b.topicName(t.Topic, t.TopicID))
+		})...)
 	case *kmsg.CreatePartitionsRequest:
-		for i := range req.Topics {
-			topics = append(topics, req.Topics[i].Topic)
-		}
+		return each(req.Topics, func(t kmsg.CreatePartitionsRequestTopic) authResource { return topic(t.Topic) })
+	case *kmsg.DescribeConfigsRequest:
+		return each(req.Resources, func(r kmsg.DescribeConfigsRequestResource) authResource {
+			return configured(r.ResourceType, r.ResourceName)
+		})
 	case *kmsg.AlterConfigsRequest:
-		for i := range req.Resources {
-			topics = append(topics, req.Resources[i].ResourceName)
-		}
+		return each(req.Resources, func(r kmsg.AlterConfigsRequestResource) authResource {
+			return configured(r.ResourceType, r.ResourceName)
+		})
 	case *kmsg.IncrementalAlterConfigsRequest:
-		for i := range req.Resources {
-			topics = append(topics, req.Resources[i].ResourceName)
-		}
+		return each(req.Resources, func(r kmsg.IncrementalAlterConfigsRequestResource) authResource {
+			return configured(r.ResourceType, r.ResourceName)
+		})
 	}
-	return topics
+	return []authResource{cluster}
+}
+
+// configured is what must be allowed to be changed for a configuration to be: brokers, and what clients measure, belong to the
+// cluster.
+func configured(kind kmsg.ConfigResourceType, name string) authResource {
+	switch metadata.ResourceType(kind) {
+	case metadata.TopicConfig:
+		return authResource{auth.Topic, name}
+	case metadata.GroupConfig:
+		return authResource{auth.Group, name}
+	}
+	return cluster
 }
 
 // topicName is the name that a request gives, or that of the topic with the id it gives; empty if there is none.
@@ -97,6 +128,14 @@ func (b *Broker) authorizedOperations(ctx context.Context, resource auth.Resourc
 		}
 	}
 	return bits
+}
+
+// authorizedClusterOperations is authorizedOperations of the cluster; none for who may not describe it.
+func (b *Broker) authorizedClusterOperations(ctx context.Context) int32 {
+	if !b.authorizeCluster(ctx, auth.Describe) {
+		return 0
+	}
+	return b.authorizedOperations(ctx, auth.Cluster, auth.ClusterName, clusterOperations...)
 }
 
 // Operations that exist for a topic and for the cluster (AclEntry.supportedOperations).

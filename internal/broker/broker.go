@@ -208,7 +208,7 @@ func (b *Broker) startController(_, background context.Context) error {
 		return nil
 	}
 	b.controller = controller.New(controller.Options{
-		NodeID: b.nodeID, ClusterID: b.clusterID, Config: b.static, Quorum: b.voter, Events: b.voter.Cursor(), Logger: b.logger,
+		NodeID: b.nodeID, ClusterID: b.clusterID, Config: b.static, Listeners: b.advertised(protocol.OnController), Quorum: b.voter, Events: b.voter.Cursor(), Logger: b.logger,
 		OnFailure: b.fail,
 	})
 	b.controllers.local = b.askController
@@ -234,7 +234,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	}
 	b.recovered = true
 	b.groups = coordinator.NewGroups(coordinator.Options{
-		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorizer, Logger: b.logger,
+		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.logger,
 	})
 	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
 	return nil
@@ -277,7 +277,7 @@ func (b *Broker) awaitUnfenced(ctx context.Context) error {
 func (b *Broker) serve(_, background context.Context) error {
 	b.serveListeners(background, protocol.OnBroker)
 	b.took = time.Since(b.began)
-	b.logger.Info("ready", "nodeId", b.nodeID, "clusterId", b.clusterID, "took", b.took)
+	b.logger.Info("ready", "nodeId", b.nodeID, "clusterId", b.clusterID, "took", b.took.String())
 	return nil
 }
 

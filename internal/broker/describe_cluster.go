@@ -39,7 +39,7 @@ func (b *Broker) describeCluster(ctx context.Context, req *kmsg.DescribeClusterR
 	}
 	resp.ClusterAuthorizedOperations = operationsNotAsked
 	if req.IncludeClusterAuthorizedOperations {
-		resp.ClusterAuthorizedOperations = b.authorizedOperations(ctx, auth.Cluster, auth.ClusterName, clusterOperations...)
+		resp.ClusterAuthorizedOperations = b.authorizedClusterOperations(ctx)
 	}
 	return resp
 }

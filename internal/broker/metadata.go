@@ -29,7 +29,7 @@ func (b *Broker) metadata(ctx context.Context, req *kmsg.MetadataRequest) *kmsg.
 	})
 	resp.AuthorizedOperations = operationsNotAsked
 	if req.IncludeClusterAuthorizedOperations {
-		resp.AuthorizedOperations = b.authorizedOperations(ctx, auth.Cluster, auth.ClusterName, clusterOperations...)
+		resp.AuthorizedOperations = b.authorizedClusterOperations(ctx)
 	}
 	resp.Topics = []kmsg.MetadataResponseTopic{}
 	if wantsAllTopics(req) {
