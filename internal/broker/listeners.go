@@ -136,7 +136,7 @@ func (b *Broker) advertised(kind protocol.Listener) (out []config.Endpoint) {
 		from = b.static.AdvertisedControllerListeners()
 	}
 	for _, e := range from {
-		if e.Port == 0 {
+		if e.Port == 0 || !b.static.IsSet("advertised.listeners") { // the port that was found, be it another than the default
 			e.Port = b.boundPort(e.Name)
 		}
 		if e.Host == "" || e.Host == "0.0.0.0" || e.Host == "::" {
