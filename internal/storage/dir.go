@@ -235,7 +235,7 @@ func (d *Dir) Load(ctx context.Context) ([]*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.o.Logger.Info("loaded log directory", "path", d.o.Path, "logs", len(logs), "clean", d.clean, "duration", time.Since(begun))
+	d.o.Logger.Info("loaded log directory", "path", d.o.Path, "logs", len(logs), "clean", d.clean, "duration", time.Since(begun).String())
 	d.mu.Lock()
 	for _, l := range logs {
 		d.mu.logs[l.tp] = l
