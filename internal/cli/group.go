@@ -249,7 +249,7 @@ func (a *app) groupDeleteOffsets() *cobra.Command {
 			if len(groups) != 1 {
 				return usagef("group delete-offsets: name one group, not a pattern")
 			}
-			committed, err := committedOffsets(ctx, adm, args[0])
+			committed, err := a.committedOffsets(ctx, adm, args[0])
 			if err != nil {
 				return err
 			}
@@ -258,13 +258,23 @@ func (a *app) groupDeleteOffsets() *cobra.Command {
 	})
 }
 
-// committedOffsets are a group's offsets; those that cannot be had are an error.
-func committedOffsets(ctx context.Context, adm *kadm.Client, group string) (kadm.OffsetResponses, error) {
-	committed, err := adm.FetchOffsets(ctx, group)
-	if err == nil {
-		err = committed.Error()
+// committedOffsets are a group's offsets; those that cannot be had are an error. A coordinator that is yet to come, as after
+// the first question about a group ever, is waited for.
+func (a *app) committedOffsets(ctx context.Context, adm *kadm.Client, group string) (kadm.OffsetResponses, error) {
+	deadline := time.Now().Add(a.timeout)
+	for {
+		committed, err := adm.FetchOffsets(ctx, group)
+		if err == nil {
+			err = committed.Error()
+		}
+		comes := errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+		if !comes || time.Now().After(deadline) {
+			return committed, failed("offsets of group "+group, err, "", "")
+		}
+		if err := wait(ctx, 100*time.Millisecond); err != nil {
+			return nil, err
+		}
 	}
-	return committed, failed("offsets of group "+group, err, "", "")
 }
 
 // doomed picks from committed what set names; a topic without partitions means all of them.

@@ -157,7 +157,7 @@ func (a *app) groupSeek() *cobra.Command {
 				return err
 			}
 			defer adm.Close()
-			plan, err := seekPlan(ctx, adm, args[0], set, rule, shift)
+			plan, err := a.seekPlan(ctx, adm, args[0], set, rule, shift)
 			if err != nil {
 				return err
 			}
@@ -167,11 +167,11 @@ func (a *app) groupSeek() *cobra.Command {
 }
 
 // seekPlan computes the new offset of each partition in set, or, if that is nil, of those with a committed one.
-func seekPlan(ctx context.Context, adm *kadm.Client, group string, set kadm.TopicsSet, rule startRule, shift bool) ([]Seek, error) {
+func (a *app) seekPlan(ctx context.Context, adm *kadm.Client, group string, set kadm.TopicsSet, rule startRule, shift bool) ([]Seek, error) {
 	if err := idle(ctx, adm, group); err != nil {
 		return nil, err
 	}
-	committed, err := committedOffsets(ctx, adm, group)
+	committed, err := a.committedOffsets(ctx, adm, group)
 	if err != nil {
 		return nil, err
 	}
