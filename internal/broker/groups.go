@@ -25,6 +25,7 @@ func (b *Broker) group(ctx context.Context, r *transport.Request) (transport.Res
 	if resp, ok := a.Poll(time.Time{}); ok {
 		return resp, nil
 	}
+	r.ReleaseFrame() // the answer may take minutes, and nothing refers to the bytes
 	return nil, a
 }
 
