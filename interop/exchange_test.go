@@ -102,7 +102,7 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	if kind == "ottla" {
+	if kind == "ottla" && os.Getenv("AGAINST") != "apache" { // Apache leaves its metadata log's indexes unfinished
 		checkFiles(t, x.dir)
 	}
 	if stray, _ := filepath.Glob(filepath.Join(x.dir, "*-stray")); len(stray) > 0 {

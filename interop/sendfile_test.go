@@ -63,8 +63,8 @@ var onSegment = regexp.MustCompile(`\b(sendfile|read|pread64|readv|preadv2?)\(.*
 // strace returns the calls that the broker makes to read files while f runs, each with the names of its files.
 func strace(t *testing.T, b *broker, f func()) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "calls")
-	cmd := exec.Command("strace", "-f", "-y", "-s", "0", "-e", "trace=sendfile,read,pread64,readv,preadv,preadv2", "-o", file, "-p", strconv.Itoa(b.cmd.Process.Pid))
+	dir := t.TempDir()
+	cmd := exec.Command("strace", "-ff", "-y", "-s", "0", "-e", "trace=sendfile,read,pread64,readv,preadv,preadv2", "-o", filepath.Join(dir, "thread"), "-p", strconv.Itoa(b.cmd.Process.Pid))
 	told, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -79,11 +79,19 @@ func strace(t *testing.T, b *broker, f func()) string {
 	cmd.Process.Signal(syscall.SIGINT)
 	io.Copy(io.Discard, told)
 	cmd.Wait() // tells of the signal
-	calls, err := os.ReadFile(file)
+	threads, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(calls)
+	var calls strings.Builder
+	for _, file := range threads { // one each: then no call is printed in two pieces
+		of, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls.Write(of)
+	}
+	return calls.String()
 }
 
 func fetchAll(t *testing.T, b *broker, topic string, count int) {
