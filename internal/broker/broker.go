@@ -106,7 +106,8 @@ func newBroker(o Options) *Broker {
 	b := &Broker{
 		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, logger: o.Logger, registerer: o.Registerer,
 		listen: o.Listen, dial: o.Dial, authorizer: auth.AllowAll, began: time.Now(),
-		images: newImages(), changes: newPartitionChanges(), sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots")),
+		images: newImages(), changes: newPartitionChanges(),
+		sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots"), memoryLimit(c.Bytes("ottla.memory.limit"))),
 	}
 	if b.listen == nil {
 		b.listen = new(net.ListenConfig).Listen

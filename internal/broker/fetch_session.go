@@ -129,7 +129,8 @@ type session struct {
 		waiter *fetchWaiter                 // nil when no request waits
 	}
 
-	lastUsed time.Time // guarded by sessionCache.mu
+	lastUsed time.Time // guarded by sessionCache.mu, like counted
+	counted  int       // partitions, as the cache counts them
 }
 
 // A fetchWaiter is who is woken by news. It is part of the request that waits.
@@ -266,17 +267,25 @@ func (s *session) close() {
 	}
 }
 
-// sessionCache holds the sessions of all connections, at most slots of them.
+// sessionCache holds the sessions of all connections, at most slots of them with at most maxPartitions partitions together.
+// Beyond, clients do without: they name all partitions in each fetch.
 type sessionCache struct {
-	slots int // max.incremental.fetch.session.cache.slots
-	mu    struct {
+	slots         int // max.incremental.fetch.session.cache.slots
+	maxPartitions int
+	mu            struct {
 		sync.Mutex
-		sessions map[int32]*session
+		sessions   map[int32]*session
+		partitions int // of all sessions
 	}
 }
 
-func newSessionCache(slots int) *sessionCache {
-	c := &sessionCache{slots: slots}
+const (
+	partitionBytes = 512 // that a session remembers of a partition, name included
+	sessionsShare  = 32  // part of ottla.memory.limit, one in so many, that sessions may take
+)
+
+func newSessionCache(slots int, memoryLimit int64) *sessionCache {
+	c := &sessionCache{slots: slots, maxPartitions: int(memoryLimit / sessionsShare / partitionBytes)}
 	c.mu.sessions = make(map[int32]*session)
 	return c
 }
@@ -297,9 +306,13 @@ func (c *sessionCache) resolve(req *kmsg.FetchRequest, now time.Time) (*session,
 	if err != nil {
 		return nil, err
 	}
-	if s.size() == 0 { // there is nothing left to remember
+	switch n := s.size(); {
+	case n == 0: // there is nothing left to remember
 		c.remove(s.id)
 		return newSession(req), nil
+	case !c.count(s, n): // it has grown too much: the client names everything once more, and is not remembered
+		c.remove(s.id)
+		return nil, kerr.FetchSessionIDNotFound
 	}
 	return s, nil
 }
@@ -347,17 +360,23 @@ func (c *sessionCache) add(s *session, now time.Time) {
 func (c *sessionCache) enter(s *session, now time.Time) (victim *session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.mu.sessions) >= c.slots {
-		if victim = c.victimLocked(s, now); victim == nil {
-			return nil
-		}
-		delete(c.mu.sessions, victim.id)
+	size := s.size()
+	full := len(c.mu.sessions) >= c.slots || c.mu.partitions+size > c.maxPartitions
+	if full {
+		victim = c.victimLocked(s, now)
+	}
+	if full && (victim == nil || c.mu.partitions-victim.counted+size > c.maxPartitions) {
+		return nil
+	}
+	if victim != nil {
+		c.dropLocked(victim)
 	}
 	for s.id == 0 || c.mu.sessions[s.id] != nil {
 		s.id = rand.Int32()
 	}
-	s.kept, s.lastUsed = true, now
+	s.kept, s.lastUsed, s.counted = true, now, size
 	c.mu.sessions[s.id] = s
+	c.mu.partitions += size
 	return victim
 }
 
@@ -370,7 +389,7 @@ func (c *sessionCache) victimLocked(s *session, now time.Time) *session {
 		if now.Sub(old.lastUsed) > sessionEvictionAge && (stale == nil || old.lastUsed.Before(stale.lastUsed)) {
 			stale = old
 		}
-		n := old.size()
+		n := old.counted
 		if s.privileged && !old.privileged || s.privileged == old.privileged && n < size {
 			if lesser == nil || n < lesserSize {
 				lesser, lesserSize = old, n
@@ -386,9 +405,28 @@ func (c *sessionCache) victimLocked(s *session, now time.Time) *session {
 func (c *sessionCache) remove(id int32) {
 	c.mu.Lock()
 	s := c.mu.sessions[id]
-	delete(c.mu.sessions, id)
+	if s != nil {
+		c.dropLocked(s)
+	}
 	c.mu.Unlock()
 	if s != nil {
 		s.close()
 	}
+}
+
+func (c *sessionCache) dropLocked(s *session) {
+	delete(c.mu.sessions, s.id)
+	c.mu.partitions -= s.counted
+}
+
+// count notes how many partitions a session has now, and reports whether there is room for them.
+func (c *sessionCache) count(s *session, n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.sessions[s.id] != s {
+		return true // it lost its slot meanwhile; this request is answered all the same
+	}
+	c.mu.partitions += n - s.counted
+	s.counted = n
+	return c.mu.partitions <= c.maxPartitions
 }
