@@ -238,7 +238,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.logger,
 	})
 	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
-	return nil
+	return b.registerGroupMetrics()
 }
 
 // followMetadata applies the metadata, registers the broker, and waits until it is unfenced.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -91,6 +92,44 @@ func TestLagInSeconds(t *testing.T) {
 	command(t, b.Addr(), "", "group", "seek", "readers", "hello", "--to-latest", "--yes")
 	if g := describe(t, b.Addr()); g.Lag != 0 || g.LagSeconds == nil || *g.LagSeconds != 0 || g.LagEstimated {
 		t.Errorf("when all is read %+v", g)
+	}
+}
+
+// TestGroupMetrics: the same figures for Prometheus, and one sum for the groups beyond the limit.
+func TestGroupMetrics(t *testing.T) {
+	b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"ottla.metrics.max.series": "2", "ottla.console.listener": "127.0.0.1:0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	command(t, b.Addr(), "", "topic", "create", "hello", "-p", "2")
+	command(t, b.Addr(), "1\n2\n3\n", "produce", "hello", "-p", "0")
+	for group, offset := range map[string]string{"a": "0", "b": "1", "c": "3"} {
+		command(t, b.Addr(), "", "group", "seek", group, "hello:0", "--to-offset", offset, "--yes")
+	}
+	resp, err := http.Get(b.ConsoleURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^ottla_group_lag_records\{group="a",topic="hello"\} 3$`, `(?m)^ottla_group_lag_seconds\{group="a",topic="hello"\} [0-9.e-]+$`,
+		`(?m)^ottla_group_lag_records\{group="\(other\)",topic="\(other\)"\} 2$`, `(?m)^ottla_group_lag_seconds\{group="\(other\)",topic="\(other\)"\} [0-9.e-]+$`,
+	} {
+		if !regexp.MustCompile(want).Match(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), `{group="b"`) {
+		t.Error("there are more series than may be")
 	}
 }
 

@@ -13,8 +13,8 @@ var ottlaKeys = []Key{
 		Doc: "Longest time for which appended records wait for the background flush to disk, in milliseconds; 0 leaves it to the system."},
 	{Name: "ottla.memory.limit", Type: Long, Default: to("0"), Rule: atLeast(0), Importance: Medium, State: Honoured,
 		Doc: "Memory that this process may use, in bytes; 0 is what the machine or the container allows."},
-	{Name: "ottla.metrics.max.series", Type: Int, Default: to("10000"), Rule: atLeast(0), Importance: Low, State: NotYet,
-		Doc: "Most series that labels of topics and groups may make; beyond it they are summed up as other."},
+	{Name: "ottla.metrics.max.series", Type: Int, Default: to("10000"), Rule: atLeast(0), Importance: Low, State: Honoured,
+		Doc: "Most series that labels of groups may make; beyond it they are summed up as other."},
 	{Name: "ottla.produce.max.decompressed.bytes", Type: Long, Default: to("1073741824"), Rule: atLeast(1), Importance: Low, State: Honoured,
 		Doc: "Largest size that a produced batch may have after decompression, in bytes; larger ones are too large."},
 }
