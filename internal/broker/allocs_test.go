@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector has pools forget what they hold, so that allocations cannot be counted.
+
 package broker
 
 import (
@@ -62,9 +66,9 @@ func TestAllocations(t *testing.T) {
 			for range 100 { // so that pools are filled
 				test.do()
 			}
-			got := testing.AllocsPerRun(100, test.do)
-			for range 9 { // heartbeats and the like allocate, too
-				got = min(got, testing.AllocsPerRun(100, test.do))
+			got := testing.AllocsPerRun(50, test.do)
+			for range 5 { // heartbeats and the like allocate, too
+				got = min(got, testing.AllocsPerRun(50, test.do))
 			}
 			if got > test.most {
 				t.Errorf("%.0f allocations a request, want at most %.0f", got, test.most)

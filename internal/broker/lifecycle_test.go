@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,7 +27,7 @@ type fakeController struct {
 
 	registration func(n int) (epoch int64, err *kerr.Error)                                               // the n-th, from 1
 	heartbeat    func(n int, req *kmsg.BrokerHeartbeatRequest) (fenced, shouldStop bool, err *kerr.Error) // likewise
-	hang         bool                                                                                     // the next one is not answered
+	hang         atomic.Bool                                                                              // the next one is not answered
 
 	registrations, heartbeats int
 }
@@ -51,8 +52,7 @@ func (c *fakeController) call(ctx context.Context, req kmsg.Request) (kmsg.Respo
 			what += fmt.Sprintf(", %d directories offline", n)
 		}
 		c.note(what)
-		if c.hang {
-			c.hang = false
+		if c.hang.Swap(false) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
@@ -80,7 +80,7 @@ func (c *fakeController) note(what string) {
 type lifecycleTest struct {
 	*lifecycle
 	controller *fakeController
-	offset     int64 // what the broker has applied
+	offset     atomic.Int64 // what the broker has applied
 	offline    []uuid.UUID
 	ended      chan error
 	stop       context.CancelFunc
@@ -90,7 +90,7 @@ func runLifecycle(t *testing.T, controller *fakeController) *lifecycleTest {
 	controller.began = time.Now()
 	l := &lifecycleTest{controller: controller, ended: make(chan error, 1)}
 	l.lifecycle = &lifecycle{
-		registration: &kmsg.BrokerRegistrationRequest{BrokerID: 1}, controller: controller.call, caughtUpTo: func() int64 { return l.offset },
+		registration: &kmsg.BrokerRegistrationRequest{BrokerID: 1}, controller: controller.call, caughtUpTo: l.offset.Load,
 		heartbeatInterval: heartbeatInterval, logger: slog.New(slog.DiscardHandler), offline: func() []uuid.UUID { return l.offline },
 		kicks: make(chan struct{}, 1), unfenced: make(chan struct{}), mayStop: make(chan struct{}),
 	}
@@ -145,13 +145,13 @@ func TestLifecycle(t *testing.T) {
 		if state := l.State(); state != StateRecovery || l.isUnfenced() {
 			t.Errorf("state %q, unfenced %v before it has caught up", state, l.isUnfenced())
 		}
-		l.offset = 5
+		l.offset.Store(5)
 		l.applied()
 		after(0)
 		if state := l.State(); state != StateRunning || !l.isUnfenced() {
 			t.Errorf("state %q, unfenced %v after it has caught up", state, l.isUnfenced())
 		}
-		l.offset = 6
+		l.offset.Store(6)
 		l.applied() // nobody waits for this
 		after(heartbeatInterval)
 		l.offline = []uuid.UUID{uuid.Random()}
@@ -218,7 +218,7 @@ func TestLifecycleOutlivesControllers(t *testing.T) {
 			},
 		})
 		after(time.Second)
-		l.controller.hang = true
+		l.controller.hang.Store(true)
 		after(4 * time.Second)
 		l.end(t,
 			"0s register", "0s heartbeat of epoch 7 at offset 0",
@@ -239,7 +239,7 @@ func TestLifecycleShutDown(t *testing.T) {
 		if state := l.State(); state != StateRecovery {
 			t.Errorf("state %q, want that of a broker that was not let in", state)
 		}
-		l.offset = 1
+		l.offset.Store(1)
 		l.applied()
 		after(time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
