@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -41,16 +42,17 @@ func TestExchange(t *testing.T) {
 
 // An exchange is a directory on its way, and what it must hold.
 type exchange struct {
-	dir      string
-	codecs   map[string]kgo.CompressionCodec
-	settings map[string][]string  // of the topics that stay, by name
-	written  map[string][]string  // the records of each topic, in the readers' format
-	image    string               // what the last broker answered to everything but fetches
-	epochs   map[string]int32     // leader epoch of each partition; never falls
-	producer record.ProducerState // writes to topic "sequences" beneath a client's level
-	resend   []byte               // its last batch
-	resentAt int64                // base offset of resend
-	rng      *rand.Rand
+	dir       string
+	codecs    map[string]kgo.CompressionCodec
+	settings  map[string][]string  // of the topics that stay, by name
+	written   map[string][]string  // the records of each topic, in the readers' format
+	committed string               // of topic "transactions"
+	image     string               // what the last broker answered to everything but fetches
+	epochs    map[string]int32     // leader epoch of each partition; never falls
+	producer  record.ProducerState // writes to topic "sequences" beneath a client's level
+	resend    []byte               // its last batch
+	resentAt  int64                // base offset of resend
+	rng       *rand.Rand
 }
 
 func newExchange(t *testing.T) *exchange {
@@ -68,6 +70,7 @@ func newExchange(t *testing.T) *exchange {
 			"deleted-records": {"segment.ms=100"},
 			"growing":         nil,
 			"sequences":       nil,
+			"transactions":    nil,
 		},
 		written: map[string][]string{},
 		epochs:  map[string]int32{},
@@ -81,7 +84,7 @@ func newExchange(t *testing.T) *exchange {
 
 func (x *exchange) round(t *testing.T, kind string, round int) {
 	t.Helper()
-	more := []string{"metadata.log.max.record.bytes.between.snapshots=4000"}
+	more := []string{"transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1", "transaction.state.log.num.partitions=2", "metadata.log.max.record.bytes.between.snapshots=4000"}
 	var b *broker
 	if kind == "apache" {
 		b = startApache(t, x.dir, more...)
@@ -94,7 +97,7 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 		x.same(t, b, kind, round)
 	}
 	x.change(t, b, round)
-	x.write(t, b, round)
+	x.write(t, b, kind, round)
 	x.deleteRecords(t, b)
 	x.readAll(t, b, kind, round)
 	x.image = b.image(t)
@@ -102,6 +105,7 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 	if t.Failed() {
 		t.FailNow()
 	}
+	run(t, exec.Command(binary, "log", "verify", x.dir))
 	if kind == "ottla" && os.Getenv("AGAINST") != "apache" { // Apache leaves its metadata log's indexes unfinished
 		checkFiles(t, x.dir)
 	}
@@ -139,6 +143,12 @@ func (x *exchange) same(t *testing.T, b *broker, kind string, round int) {
 		return image == x.image
 	})
 	x.readAll(t, b, kind, round)
+	if got := b.readCommitted(t, round-1); got != x.committed {
+		t.Errorf("%s in round %d reads other committed records:\n%s", kind, round, firstDifference(got, x.committed))
+	}
+	if strings.Contains(x.committed, "commit false") {
+		t.Errorf("records of aborted transactions are among the committed:\n%s", x.committed)
+	}
 }
 
 func (x *exchange) readAll(t *testing.T, b *broker, kind string, round int) {
@@ -192,10 +202,14 @@ func (x *exchange) change(t *testing.T, b *broker, round int) {
 	altered, err = b.admin.AlterBrokerConfigs(ctx, []kadm.AlterConfig{{Name: "log.cleaner.io.buffer.size", Value: &value}})
 	must(err)
 	must(altered[0].Err)
+	var offsets kadm.Offsets
+	offsets.AddOffset("sequences", 0, int64(round), 0)
+	offsets.AddOffset("by-size", 0, int64(round)+7, -1)
+	must(b.admin.CommitAllOffsets(ctx, "exchange", offsets))
 }
 
 // write adds to every topic; each call is one batch.
-func (x *exchange) write(t *testing.T, b *broker, round int) {
+func (x *exchange) write(t *testing.T, b *broker, kind string, round int) {
 	t.Helper()
 	now := time.Now().UnixMilli()
 	for codec, compression := range x.codecs {
@@ -225,6 +239,62 @@ func (x *exchange) write(t *testing.T, b *broker, round int) {
 		x.produce(t, p, "growing", int32(partition), 5, now, "v")
 	}
 	x.sequence(t, b, round, now)
+	if kind == "apache" {
+		b.transact(t, round)
+	}
+	if err := p.ProduceSync(t.Context(), &kgo.Record{Topic: "transactions", Value: fmt.Append(nil, "end ", round)}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	x.committed = b.readCommitted(t, round)
+}
+
+// transact leaves a committed and an aborted transaction in topic "transactions".
+func (b *broker) transact(t *testing.T, round int) {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.address), kgo.TransactionalID("exchange"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for _, end := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
+		if err := cl.BeginTransaction(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			r := &kgo.Record{Topic: "transactions", Value: fmt.Appendf(nil, "round %d record %d commit %v", round, i, end)}
+			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := cl.EndTransaction(t.Context(), end); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readCommitted reads what is committed of topic "transactions", up to the record that ends round.
+func (b *broker) readCommitted(t *testing.T, round int) string {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.address), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{"transactions": {0: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var out strings.Builder
+	for ended := false; !ended; {
+		fetches := cl.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatalf("read committed: %v, behind:\n%s", err, &out)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			fmt.Fprintf(&out, "%d %s\n", r.Offset, r.Value)
+			ended = ended || string(r.Value) == fmt.Sprint("end ", round)
+		})
+	}
+	return out.String()
 }
 
 // produce writes one batch and notes its records.
@@ -316,7 +386,7 @@ func (x *exchange) deleteRecords(t *testing.T, b *broker) {
 	x.written[topic] = x.written[topic][len(x.written[topic])-3:]
 }
 
-// image prints what the broker knows beside records: topics, configurations, offsets, producers.
+// image prints what the broker knows beside records: topics, configurations, offsets, producers, committed offsets.
 func (b *broker) image(t *testing.T) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -356,6 +426,13 @@ func (b *broker) image(t *testing.T) string {
 	}
 	producers.EachProducer(func(p kadm.DescribedProducer) {
 		add("producer of %s-%d: %d epoch %d sequence %d at %d", p.Topic, p.Partition, p.ProducerID, p.ProducerEpoch, p.LastSequence, p.LastTimestamp)
+	})
+	committed, err := b.admin.FetchOffsets(ctx, "exchange")
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed.Each(func(o kadm.OffsetResponse) {
+		add("committed of %s-%d: %d epoch %d", o.Topic, o.Partition, o.At, o.LeaderEpoch)
 	})
 	configs, err := b.admin.DescribeTopicConfigs(ctx, details.Names()...)
 	if err != nil {
