@@ -280,6 +280,12 @@ func (r *request) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 			return
 		}
 	}
+	if req.Group == "" {
+		resp := protocol.ErrorAnswer(req, kerr.InvalidRequest.Code).(*kmsg.ConsumerGroupHeartbeatResponse)
+		resp.ErrorMessage = kmsg.StringPtr("GroupId can't be empty.")
+		done(resp)
+		return
+	}
 	r.one(req, req.Group, auth.Read, done)
 }
 

@@ -60,10 +60,15 @@ type loop struct {
 type loopState int8
 
 const (
-	loading loopState = iota
+	opening loopState = iota // loading, for less than patience: calls wait
+	loading                  // calls are refused
 	serving
 	closed
 )
+
+// patience is how long calls wait for a partition that begins to load. One that was just created, as when the first consumer
+// comes, is there in a moment, while a client that is refused comes again after 100 ms.
+const patience = 100 * time.Millisecond
 
 // A heldAnswer waits for the high watermark.
 type heldAnswer struct {
@@ -87,13 +92,14 @@ func (g *Groups) start(partition, epoch int32, log Log) *loop {
 func (l *loop) submit(c *call) {
 	l.mu.Lock()
 	state := l.mu.state
-	if state == serving {
+	if state == serving || state == opening {
 		l.mu.inbox = append(l.mu.inbox, c)
 	}
 	l.mu.Unlock()
 	switch state {
 	case serving:
 		l.wake()
+	case opening:
 	case loading:
 		c.refuse(kerr.CoordinatorLoadInProgress.Code)
 	default:
@@ -125,6 +131,8 @@ const (
 
 // run loads and serves until the leadership goes.
 func (l *loop) run() {
+	impatient := time.AfterFunc(patience, l.losePatience)
+	defer impatient.Stop()
 	pause := firstPause
 	for l.ctx.Err() == nil {
 		began := time.Now()
@@ -145,6 +153,21 @@ func (l *loop) run() {
 		pause = min(2*pause, lastPause)
 	}
 	l.drop(closed, kerr.NotCoordinator.Code)
+}
+
+// losePatience refuses the calls that wait if the partition still loads.
+func (l *loop) losePatience() {
+	l.mu.Lock()
+	if l.mu.state != opening {
+		l.mu.Unlock()
+		return
+	}
+	inbox := l.mu.inbox
+	l.mu.inbox, l.mu.state = nil, loading
+	l.mu.Unlock()
+	for _, c := range inbox {
+		c.refuse(kerr.CoordinatorLoadInProgress.Code)
+	}
 }
 
 // drop forgets the machine; all who wait are refused.

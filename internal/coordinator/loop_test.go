@@ -34,9 +34,20 @@ type memLog struct {
 	wake   func()
 	armed  bool
 	reads  int
+	ready  chan struct{} // closed when it is; nil: it is
 }
 
-func (l *memLog) Ready(context.Context) error { return nil }
+func (l *memLog) Ready(ctx context.Context) error {
+	if l.ready == nil {
+		return nil
+	}
+	select {
+	case <-l.ready:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func (l *memLog) Append(batch []byte, epoch int32) (int64, error) {
 	l.mu.Lock()
@@ -312,6 +323,37 @@ func TestFailedAppendDropsTheState(t *testing.T) {
 	})
 }
 
+// TestCallsWaitForLoading: a call waits for a partition that has just begun to load, but not for long.
+func TestCallsWaitForLoading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		want(t, "commit", commitCode(b.ask(commit("g", 5))()), 0)
+		load := func() chan struct{} {
+			b.leader(2)
+			b.logOf("g").ready = make(chan struct{})
+			b.leader(1)
+			return b.logOf("g").ready
+		}
+		ready := load()
+		soon := b.ask(commit("g", 6))
+		if soon() != nil {
+			t.Error("a commit did not wait for the partition")
+		}
+		close(ready)
+		want(t, "commit that waited", commitCode(soon()), 0)
+		want(t, "fetch", b.committed("g"), "6")
+
+		ready = load()
+		late := b.ask(commit("g", 7))
+		time.Sleep(patience)
+		want(t, "commit that waited too long", commitCode(late()), kerr.CoordinatorLoadInProgress.Code)
+		want(t, "fetch while it loads", b.committed("g"), "COORDINATOR_LOAD_IN_PROGRESS")
+		close(ready)
+		synctest.Wait()
+		want(t, "fetch after loading", b.committed("g"), "6")
+	})
+}
+
 // sameAs returns a suffix that puts "simple"+suffix into the partition of group.
 func sameAs(group string) string {
 	for i := 0; ; i++ {
@@ -348,8 +390,8 @@ func TestSeveralGroups(t *testing.T) {
 			}
 		}
 		last := got.Groups[len(names)]
-		want(t, "unknown topic id", last.Topics[0].Partitions[0].ErrorCode, kerr.UnknownTopicID.Code)
-		want(t, "known topic id", last.Topics[1].Partitions[0].Offset, 1)
+		want(t, "unknown topic id", last.Topics[1].Partitions[0].ErrorCode, kerr.UnknownTopicID.Code)
+		want(t, "known topic id", last.Topics[0].Partitions[0].Offset, 1)
 
 		describe := b.ask(&kmsg.DescribeGroupsRequest{Version: 6, Groups: []string{"e", "none", "a"}, IncludeAuthorizedOperations: true})().(*kmsg.DescribeGroupsResponse)
 		want(t, "state of e", describe.Groups[0].State, "Empty")
@@ -380,8 +422,8 @@ func TestConsumerGroup(t *testing.T) {
 		want(t, "none", d.Groups[2].ErrorCode, kerr.GroupIDNotFound.Code)
 		b.leader(2)
 		b.leader(1)
-		beat.MemberEpoch, beat.RebalanceTimeoutMillis, beat.SubscribedTopicNames, beat.Topics = 1, -1, nil, nil
-		want(t, "heartbeat after loading", b.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).MemberEpoch, 1)
+		beat.MemberEpoch, beat.RebalanceTimeoutMillis, beat.SubscribedTopicNames, beat.Topics = 2, -1, nil, nil
+		want(t, "heartbeat after loading", b.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).MemberEpoch, 2)
 
 		off := newBroker(t, "group.coordinator.rebalance.protocols=classic")
 		want(t, "switched off", off.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).ErrorCode, kerr.UnsupportedVersion.Code)
@@ -426,6 +468,7 @@ func TestUnknownRecords(t *testing.T) {
 		b.leader(2)
 		put([]byte{0, 1, 9}, nil)
 		b.leader(1)
+		time.Sleep(patience)
 		want(t, "fetch of what cannot be read", b.committed("g"), "COORDINATOR_LOAD_IN_PROGRESS")
 	})
 }

@@ -147,13 +147,11 @@ func (r *request) tellable(topics []kmsg.OffsetFetchResponseGroupTopic, byID boo
 	return out
 }
 
-// refusedTopics puts what was refused between what the group answered.
+// refusedTopics puts what was refused behind what the group answered, as Kafka does.
 func refusedTopics(asked []kmsg.OffsetFetchRequestGroupTopic, codes []int16, answered []kmsg.OffsetFetchResponseGroupTopic) []kmsg.OffsetFetchResponseGroupTopic {
-	out := make([]kmsg.OffsetFetchResponseGroupTopic, 0, len(asked))
+	out := answered
 	for i, t := range asked {
 		if codes[i] == 0 {
-			out = append(out, answered[0])
-			answered = answered[1:]
 			continue
 		}
 		rt := kmsg.NewOffsetFetchResponseGroupTopic()

@@ -447,14 +447,6 @@ func groupErrors(req kmsg.Request, code int16) kmsg.Response {
 		return resp
 	case *kmsg.OffsetFetchRequest:
 		return offsetFetchErrors(req, code)
-	case *kmsg.LeaveGroupRequest:
-		resp := kmsg.NewPtrLeaveGroupResponse()
-		resp.Members = each(req.Members, func(m *kmsg.LeaveGroupRequestMember) kmsg.LeaveGroupResponseMember {
-			rm := kmsg.NewLeaveGroupResponseMember()
-			rm.MemberID, rm.InstanceID, rm.ErrorCode = m.MemberID, m.InstanceID, code
-			return rm
-		})
-		return resp
 	case *kmsg.DescribeGroupsRequest:
 		resp := kmsg.NewPtrDescribeGroupsResponse()
 		resp.Groups = each(req.Groups, func(group *string) kmsg.DescribeGroupsResponseGroup {

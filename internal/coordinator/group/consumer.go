@@ -82,8 +82,12 @@ type consumerState string
 // String returns the state as ListGroups prints it.
 func (s consumerState) String() string { return string(s) }
 
+// initialEpoch is that of a group that nobody has subscribed in yet, so that its first member with topics gets 2. Source: Kafka's
+// ModernGroup.
+const initialEpoch = 1
+
 func newConsumerGroup(id string) *consumerGroup {
-	return &consumerGroup{id: id, members: map[string]*consumerMember{}, static: map[string]string{}, target: map[string]assignment{},
+	return &consumerGroup{id: id, epoch: initialEpoch, members: map[string]*consumerMember{}, static: map[string]string{}, target: map[string]assignment{},
 		regexes: map[string]*resolvedRegex{}, owner: map[topicPartition]string{}}
 }
 
@@ -267,14 +271,15 @@ func (m *Machine) fireConsumer(g *consumerGroup, t timer) {
 	}
 }
 
-// fence takes a member out. If those that are left all speak the classic protocol the group becomes a classic one.
-func (m *Machine) fence(g *consumerGroup, mem *consumerMember) {
-	if m.downgrades(g, mem) {
+// fence takes members out. If those that are left all speak the classic protocol the group becomes a classic one.
+func (m *Machine) fence(g *consumerGroup, members ...*consumerMember) {
+	for _, mem := range members {
 		m.removeConsumer(g, mem)
+	}
+	if m.downgrades(g) {
 		m.downgrade(g)
 		return
 	}
-	m.removeConsumer(g, mem)
 	m.bump(g)
 }
 

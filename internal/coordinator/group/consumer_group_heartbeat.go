@@ -264,12 +264,13 @@ func (m *Machine) replaceStatic(g *consumerGroup, old *consumerMember, id string
 // updateMember writes what is new about a member, and begins another epoch of the group if that, or the topics, call for a new
 // assignment. It returns the group, which may have been made by it, and whether the member's subscription changed.
 func (m *Machine) updateMember(g *consumerGroup, before, next *consumerMember, op Op) (_ *consumerGroup, changed bool) {
+	assignor := m.assignorName(g)
 	if g.members[next.id] == nil || !next.sameSubscription(before) {
 		m.emit(g.metadataRecord(next))
 		g = m.groups[g.id].consumer
 	}
 	changed = !slices.Equal(before.topics, next.topics)
-	bump := changed || g.epoch == 0
+	bump := changed || m.assignorName(g) != assignor
 	if before.regex != next.regex {
 		m.forgetRegex(g, before.regex)
 		changed, bump = true, true
@@ -405,20 +406,26 @@ func (m *Machine) consumerGroupDescribe(req *kmsg.ConsumerGroupDescribeRequest) 
 
 func (m *Machine) describeConsumer(g *consumerGroup, d *kmsg.ConsumerGroupDescribeResponseGroup) {
 	d.State, d.Epoch, d.AssignmentEpoch, d.AssignorName = g.state().String(), g.epoch, g.assignmentEpoch, m.assignorName(g)
-	for _, id := range g.sorted() {
+	for _, id := range slices.Backward(g.sorted()) { // as listGroups
 		mem := g.members[id]
 		r := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		r.MemberID, r.InstanceID, r.RackID, r.MemberEpoch, r.ClientID, r.ClientHost = id, mem.instanceID, mem.rackID, mem.epoch, mem.clientID, mem.clientHost
 		r.SubscribedTopics = mem.topics
-		if mem.regex != "" {
-			r.SubscribedTopicRegex = &mem.regex
-		}
-		r.Assignment, r.TargetAssignment = m.describedAssignment(mem.assigned.assignment()), m.describedAssignment(g.target[id])
+		r.SubscribedTopicRegex = &mem.regex
+		r.Assignment, r.TargetAssignment = m.describedAssignment(mem.has().assignment()), m.describedAssignment(g.target[id])
 		if r.MemberType = 1; mem.classic != nil {
 			r.MemberType = 0
 		}
 		d.Members = append(d.Members, r)
 	}
+}
+
+// has is what is assigned to a member and what it still has to give back.
+func (mem *consumerMember) has() owned {
+	all := owned{}
+	maps.Copy(all, mem.assigned)
+	maps.Copy(all, mem.revoking)
+	return all
 }
 
 // describedAssignment leaves out topics that are gone.

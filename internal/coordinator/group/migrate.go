@@ -120,19 +120,14 @@ func (m *Machine) upgraded(c *classicGroup, old *classicMember, taken owned) *co
 	return mem
 }
 
-// downgrades reports whether a group becomes classic when a member is gone.
-func (m *Machine) downgrades(g *consumerGroup, without *consumerMember) bool {
-	left := 0
+// downgrades reports whether a group becomes classic, as all its members are.
+func (m *Machine) downgrades(g *consumerGroup) bool {
 	for _, mem := range g.members {
-		if mem == without {
-			continue
-		}
 		if mem.classic == nil {
 			return false
 		}
-		left++
 	}
-	return left > 0 && m.settings.MigrationPolicy.Downgrade && left <= m.settings.MaxSize
+	return len(g.members) > 0 && m.settings.MigrationPolicy.Downgrade && len(g.members) <= m.settings.MaxSize
 }
 
 // downgrade makes a classic group of a consumer group whose members all speak the classic protocol. Each is assigned its
@@ -194,8 +189,13 @@ func (m *Machine) joinConsumerGroup(op Op, req *kmsg.JoinGroupRequest, g *consum
 	if err == nil && s.ReadFrom(req.Protocols[0].Metadata) != nil {
 		err = kerr.InconsistentGroupProtocol
 	}
-	if err != nil {
+	switch err {
+	case nil:
+	case kerr.MemberIDRequired:
 		m.answer(op.Ticket, joinAnswer{code: err.Code, member: id}.response(req.Version))
+		return
+	default:
+		m.answer(op.Ticket, joinAnswer{code: err.Code, member: req.MemberID}.response(req.Version))
 		return
 	}
 	before := m.memberFor(g, id, req.InstanceID)
@@ -221,7 +221,7 @@ func (m *Machine) joinConsumerGroup(op Op, req *kmsg.JoinGroupRequest, g *consum
 	resp.Generation, resp.ProtocolType, resp.Protocol = now.epoch, &kind, &req.Protocols[0].Name
 	m.answer(op.Ticket, resp)
 	m.timers.cancel(timer{joinTimer, g.id, id})
-	if m.downgrades(g, nil) {
+	if m.downgrades(g) {
 		m.downgrade(g)
 		return
 	}
@@ -241,6 +241,9 @@ func (m *Machine) toldClassically(s *kmsg.ConsumerMemberMetadata) *assignment {
 }
 
 func (m *Machine) checkClassicJoin(g *consumerGroup, req *kmsg.JoinGroupRequest, id string) *kerr.Error {
+	if m.settings.MigrationPolicy == (MigrationPolicy{}) {
+		return kerr.InconsistentGroupProtocol
+	}
 	if g.members[id] == nil && len(g.members) >= m.settings.ConsumerMaxSize {
 		return kerr.GroupMaxSizeReached
 	}
@@ -356,23 +359,36 @@ func (g *consumerGroup) waitsForOthers(mem *consumerMember) bool {
 	return false
 }
 
-// leaveConsumerGroup takes classic members out of a consumer group.
+// leaveConsumerGroup takes members out of a consumer group: classic ones that leave, and any that an administrator names.
 func (m *Machine) leaveConsumerGroup(g *consumerGroup, members []kmsg.LeaveGroupRequestMember) []int16 {
 	codes := make([]int16, len(members))
-	left := false
+	var leaving []*consumerMember
 	for i, who := range members {
-		id := who.MemberID
-		if who.InstanceID != nil && id == "" {
-			id = g.static[*who.InstanceID]
-		}
-		mem, err := g.classicMemberOf(id, who.InstanceID)
-		if codes[i] = codeOf(err); err == nil {
-			m.removeConsumer(g, mem)
-			left = true
+		mem, err := g.memberToLeave(who)
+		if codes[i] = codeOf(err); err == nil && !slices.Contains(leaving, mem) {
+			leaving = append(leaving, mem)
 		}
 	}
-	if left {
-		m.bump(g)
+	if len(leaving) > 0 {
+		m.fence(g, leaving...)
 	}
 	return codes
+}
+
+func (g *consumerGroup) memberToLeave(who kmsg.LeaveGroupRequestMember) (*consumerMember, *kerr.Error) {
+	id := who.MemberID
+	if who.InstanceID != nil {
+		holder, ok := g.static[*who.InstanceID]
+		switch {
+		case !ok:
+			return nil, kerr.UnknownMemberID
+		case id != "" && id != holder:
+			return nil, kerr.FencedInstanceID
+		}
+		id = holder
+	}
+	if mem := g.members[id]; mem != nil {
+		return mem, nil
+	}
+	return nil, kerr.UnknownMemberID
 }

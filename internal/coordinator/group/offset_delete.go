@@ -39,7 +39,7 @@ func checkOffsetDelete(req *kmsg.OffsetDeleteRequest, g *group) *kerr.Error {
 }
 
 func (m *Machine) deleteOffset(g *group, k offsetKey) *kerr.Error {
-	if m.image.TopicByName(k.topic) == nil {
+	if t := m.image.TopicByName(k.topic); t == nil || t.Partition(k.partition) == nil {
 		return kerr.UnknownTopicOrPartition
 	}
 	if g.isSubscribed(k.topic) {
