@@ -43,6 +43,7 @@ func TestExchange(t *testing.T) {
 // An exchange is a directory on its way, and what it must hold.
 type exchange struct {
 	dir       string
+	tools     *toolbox
 	codecs    map[string]kgo.CompressionCodec
 	settings  map[string][]string  // of the topics that stay, by name
 	written   map[string][]string  // the records of each topic, in the readers' format
@@ -57,7 +58,7 @@ type exchange struct {
 
 func newExchange(t *testing.T) *exchange {
 	x := &exchange{
-		dir: t.TempDir(),
+		dir: t.TempDir(), tools: startTools(t),
 		codecs: map[string]kgo.CompressionCodec{
 			"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 			"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
@@ -107,7 +108,7 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 	}
 	run(t, exec.Command(binary, "log", "verify", x.dir))
 	if kind == "ottla" && os.Getenv("AGAINST") != "apache" { // Apache leaves its metadata log's indexes unfinished
-		checkFiles(t, x.dir)
+		checkFiles(t, x.tools, x.dir)
 	}
 	if stray, _ := filepath.Glob(filepath.Join(x.dir, "*-stray")); len(stray) > 0 {
 		t.Fatalf("%s in round %d set aside %v", kind, round, stray)
@@ -513,7 +514,7 @@ var (
 )
 
 // checkFiles has Apache's DumpLogSegments read every file in dir.
-func checkFiles(t *testing.T, dir string) {
+func checkFiles(t *testing.T, tools *toolbox, dir string) {
 	t.Helper()
 	logs := files(t, dir, ".log")
 	indexes := slices.Concat(files(t, dir, ".index"), files(t, dir, ".timeindex"))
@@ -522,16 +523,15 @@ func checkFiles(t *testing.T, dir string) {
 	}
 	dump := func(files []string, flags ...string) string {
 		t.Helper()
-		cmd := java("org.apache.kafka.tools.DumpLogSegments", append(flags, "--files", strings.Join(files, ","))...)
-		out, err := cmd.CombinedOutput() // what is wrong with a file is said on standard error
-		if err != nil {
-			t.Errorf("DumpLogSegments %v: %v\n%s", flags, err, tail(string(out)))
+		out, status := tools.run(t, strings.Join(append([]string{"DumpLogSegments", "--files", strings.Join(files, ",")}, flags...), " "))
+		out = eachSegment.ReplaceAllString(out, "")
+		if at := complaint.FindStringIndex(out); at != nil {
+			t.Errorf("DumpLogSegments %v:\n%s", flags, tail(out[:min(len(out), at[1]+1000)]))
 		}
-		out = eachSegment.ReplaceAll(out, nil)
-		if at := complaint.FindIndex(out); at != nil {
-			t.Errorf("DumpLogSegments %v:\n%s", flags, tail(string(out[:min(len(out), at[1]+1000)])))
+		if status != 0 {
+			t.Errorf("DumpLogSegments %v: exit status %d:\n%s", flags, status, tail(out))
 		}
-		return string(out)
+		return out
 	}
 	out := dump(indexes, "--index-sanity-check")
 	for _, index := range indexes {

@@ -40,7 +40,7 @@ node_modules() {
 stamped "$cache/java" "$here/java/pom.xml" java
 stamped "$cache/python" "$here/python/requirements.txt" python
 stamped "$cache/node" "$here/node/package.json" node_modules
-javac -d "$cache/classes" -cp "$cache/java/*" "$here/java/Client.java"
+javac -d "$cache/classes" -cp "$cache/java/*" "$here"/java/*.java
 
 cd "$here/.."
 INTEROP_CACHE=$cache exec go test -count=1 -tags interop -timeout 14m "$@" ./interop

@@ -3,11 +3,16 @@
 package interop
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A toolRun is one call of a command line tool of Apache Kafka's: what it is given, its exit status, and what its
@@ -145,23 +150,69 @@ func TestTools(t *testing.T) {
 	fill := func(s string, quote func(string) string) string {
 		return strings.NewReplacer("{B}", quote(b.address), "{C}", quote(b.controller), "{D}", quote(dir), "{F}", files+"/").Replace(s)
 	}
+	tools := startTools(t)
 	asIs := func(s string) string { return s }
 	for _, run := range toolRuns {
 		t.Run(run.args, func(t *testing.T) {
-			args := strings.Fields(fill(run.args, asIs))
-			cmd := java("org.apache.kafka.tools."+args[0], args[1:]...)
-			out, err := cmd.CombinedOutput()
-			if cmd.ProcessState == nil {
-				t.Fatal(err)
-			}
-			if status := cmd.ProcessState.ExitCode(); status != run.status {
-				t.Fatalf("exit status %d, want %d:\n%s", status, run.status, tail(string(out)))
+			out, status := tools.run(t, fill(run.args, asIs))
+			if status != run.status {
+				t.Fatalf("exit status %d, want %d:\n%s", status, run.status, tail(out))
 			}
 			for _, want := range run.want {
-				if !regexp.MustCompile(fill(want, regexp.QuoteMeta)).Match(out) {
-					t.Errorf("no %s in:\n%s", want, tail(string(out)))
+				if !regexp.MustCompile(fill(want, regexp.QuoteMeta)).MatchString(out) {
+					t.Errorf("no %s in:\n%s", want, tail(out))
 				}
 			}
 		})
+	}
+}
+
+// toolbox is a JVM that runs one tool after another; see java/Tools.java.
+type toolbox struct {
+	cmd *exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+func startTools(t *testing.T) *toolbox {
+	t.Helper()
+	cmd := java("Tools")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &toolbox{cmd, in, bufio.NewReader(out)}
+}
+
+// run returns what the tool printed, on both outputs, and its exit status.
+func (b *toolbox) run(t *testing.T, line string) (out string, status int) {
+	t.Helper()
+	lost := time.AfterFunc(time.Minute, func() { b.cmd.Process.Kill() })
+	defer lost.Stop()
+	if _, err := fmt.Fprintln(b.in, line); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		line, err := b.out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v behind %s", err, tail(out))
+		}
+		if n, _ := fmt.Sscanf(line, "exit %d\n", &status); n == 1 {
+			return strings.TrimSuffix(out, "\n"), status
+		}
+		out += line
 	}
 }
