@@ -272,13 +272,13 @@ func (m *Machine) updateMember(g *consumerGroup, before, next *consumerMember, o
 	changed = !slices.Equal(before.topics, next.topics)
 	bump := changed || m.assignorName(g) != assignor
 	if before.regex != next.regex {
+		changed, bump = true, bump || next.regex == "" || g.regexes[next.regex] != nil
 		m.forgetRegex(g, before.regex)
-		changed, bump = true, true
 	}
 	if m.resolve(g, op) {
 		bump = true
 	}
-	if !bump && g.seen != m.imageSeq {
+	if !bump && (changed || g.seen != m.imageSeq) {
 		g.seen = m.imageSeq
 		bump = m.hash(g) != g.metadataHash
 	}
@@ -319,7 +319,7 @@ func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
 		if known != nil && slices.Equal(topics, known.topics) && g.seen != m.imageSeq {
 			continue // only the image was new
 		}
-		changed = changed || known == nil || !slices.Equal(topics, known.topics)
+		changed = changed || known == nil && len(topics) > 0 || known != nil && !slices.Equal(topics, known.topics)
 		m.emit(Record{&records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: re},
 			&records.ConsumerGroupRegularExpressionValue{Topics: topics, Version: m.image.Offset, Timestamp: m.nowMs()}, 0})
 	}

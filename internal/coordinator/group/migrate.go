@@ -17,23 +17,39 @@ import (
 
 // checkUpgrade says whether a member with the new protocol may join a classic group.
 func (m *Machine) checkUpgrade(g *classicGroup, req *kmsg.ConsumerGroupHeartbeatRequest, joins bool) *refusalError {
-	switch {
-	case joins && len(g.members) == 0:
-		return nil
-	case joins && m.settings.MigrationPolicy.Upgrade && g.usesConsumerProtocol() && len(g.members) < m.settings.ConsumerMaxSize && g.readable():
+	if joins && len(g.members) == 0 {
 		return nil
 	}
-	return refuse(kerr.GroupIDNotFound, "Group %s is not a consumer group.", req.Group)
+	if !joins {
+		return refuse(kerr.GroupIDNotFound, "Group %s is not a consumer group.", req.Group)
+	}
+	if why := m.hindersUpgrade(g); why != "" {
+		return refuse(kerr.GroupIDNotFound, "Cannot upgrade classic group %s to consumer group because %s.", req.Group, why)
+	}
+	return nil
 }
 
-// readable reports whether all members' subscriptions can be read.
-func (g *classicGroup) readable() bool {
+// hindersUpgrade says why a group has to stay classic; empty: nothing.
+func (m *Machine) hindersUpgrade(g *classicGroup) string {
+	switch {
+	case !m.settings.MigrationPolicy.Upgrade:
+		return "group.consumer.migration.policy does not allow it"
+	case !g.usesConsumerProtocol():
+		return "its members are no consumers"
+	case len(g.members) >= m.settings.ConsumerMaxSize:
+		return "it has more members than group.consumer.max.size"
+	}
 	for _, mem := range g.order {
 		if _, err := mem.subscription(g.protocol); err != nil {
-			return false
+			return "a member's subscription cannot be read"
+		}
+		a := kmsg.NewConsumerMemberAssignment()
+		if a.ReadFrom(mem.assignment) == nil && len(a.UserData) > 0 {
+			// The coordinator's assignors would lose it.
+			return "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor before re-attempting the upgrade"
 		}
 	}
-	return true
+	return ""
 }
 
 func (mem *classicMember) subscription(protocol *string) (*kmsg.ConsumerMemberMetadata, error) {
@@ -189,13 +205,12 @@ func (m *Machine) joinConsumerGroup(op Op, req *kmsg.JoinGroupRequest, g *consum
 	if err == nil && s.ReadFrom(req.Protocols[0].Metadata) != nil {
 		err = kerr.InconsistentGroupProtocol
 	}
-	switch err {
-	case nil:
-	case kerr.MemberIDRequired:
-		m.answer(op.Ticket, joinAnswer{code: err.Code, member: id}.response(req.Version))
-		return
-	default:
-		m.answer(op.Ticket, joinAnswer{code: err.Code, member: req.MemberID}.response(req.Version))
+	if err != nil {
+		a := joinAnswer{code: err.Code}
+		if err == kerr.MemberIDRequired {
+			a.member = id
+		}
+		m.answer(op.Ticket, a.response(req.Version))
 		return
 	}
 	before := m.memberFor(g, id, req.InstanceID)
