@@ -27,7 +27,7 @@ simulation: ## whole clusters in one process: more seeds than go test runs, and 
 	go test -count=1 -timeout 5m ./internal/sim -seeds 200 -crashes 0
 
 fuzz: ## every fuzz target for a few seconds
-	.ci/fuzz 5000x
+	.ci/fuzz 2000x
 
 generate:
 	go generate ./...
