@@ -356,24 +356,31 @@ func (b *broker) createTopic(t *testing.T, topic string) {
 	}
 }
 
-// freePort returns a port that, like the next one, nobody listens on.
+// nextPort is where freePort goes on looking: below the ports that the system gives to clients, which could take one
+// before the broker does.
+var nextPort = 15000 + os.Getpid()%7000*2
+
+// freePort returns a port that, like the next one, nobody listens on and no broker of this run had.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
-		l.Close()
-		if err == nil {
-			next.Close()
+		port := nextPort
+		nextPort += 2
+		if isFree(port) && isFree(port+1) {
 			return port
 		}
 	}
-	t.Fatal("no two neighbouring free ports")
+	t.Fatalf("no two neighbouring free ports below %d", nextPort)
 	return 0
+}
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	l.Close()
+	return true
 }
 
 // run returns the command's standard output and fails the test unless it exits with 0 within a minute.
