@@ -66,9 +66,9 @@ const (
 	closed
 )
 
-// patience is how long calls wait for a partition that begins to load. One that was just created, as when the first consumer
-// comes, is there in a moment, while a client that is refused comes again after 100 ms.
-const patience = 100 * time.Millisecond
+// patience is how long calls wait for a partition that begins to load. When the first consumer comes all 50 have just been
+// created, which takes 100 ms on an idle machine; a client that is refused would ask as often as every 100 ms.
+const patience = 500 * time.Millisecond
 
 // A heldAnswer waits for the high watermark.
 type heldAnswer struct {
