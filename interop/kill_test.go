@@ -61,10 +61,12 @@ func (b *broker) killUnderLoad(t *testing.T, topic, prefix string, count int, ac
 	defer cancel()
 	var mu sync.Mutex
 	enough, left := make(chan struct{}), count
-	var producing sync.WaitGroup
+	var producing, promised sync.WaitGroup
 	producing.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
+			promised.Add(1)
 			cl.Produce(ctx, &kgo.Record{Topic: topic, Value: fmt.Appendf(nil, "%s-%d", prefix, i)}, func(r *kgo.Record, err error) {
+				defer promised.Done()
 				if err != nil {
 					return
 				}
@@ -86,6 +88,7 @@ func (b *broker) killUnderLoad(t *testing.T, topic, prefix string, count int, ac
 	cancel()
 	cl.Close()
 	producing.Wait()
+	promised.Wait()
 }
 
 // kill ends the broker as a fault would.
