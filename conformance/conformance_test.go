@@ -13,6 +13,9 @@
 // test that a suite skips of itself need not be listed. When all suites went as expected, the README's table of what
 // passes is written.
 //
+// The suites run in two lanes beside one another, for they wait more than they compute; what fails there by the clock gets a
+// second run.
+//
 // SUITES is the folder with the suites, which install themselves on their first run. ENUMERATE=1 runs every test that is
 // not excused and prints lines for expected.tsv instead of judging; with the lines of a suite taken out of that file, it
 // runs that suite whole.
@@ -89,20 +92,12 @@ type suite struct {
 	test     func(string) string                   // makes the name for expected.tsv; nil: as it is
 }
 
-var all = []suite{
+// lanes are the suites that run one after another, beside those of the other lanes. librdkafka's tests call tools that
+// java-tools installs; the suites of apache-tests start brokers on the same ports.
+var lanes = [][]suite{{
 	{
 		name: "kcat", folder: "kcat", title: "kcat: every codec, idempotence, groups, queries by time",
 		line: regexp.MustCompile(`^(?P<outcome>ok|FAIL) +(?P<test>[^:]+)`),
-	},
-	{
-		name: "franz-go", folder: "franz-go", title: "franz-go's own tests: groups of both protocols, rebalances, admin, produce and fetch under churn",
-		env: []string{"LIMIT=200"},
-		narrow: func(expected []expectation) []string {
-			return []string{"SKIP=^(" + strings.Join(excused(expected), "|") + ")$"}
-		},
-		choose: func(tests []string) string { return "RUN=^(" + strings.Join(tests, "|") + ")$" },
-		report: "kgo.log",
-		line:   regexp.MustCompile(`^--- (?P<outcome>PASS|FAIL|SKIP): (?P<test>\S+)`),
 	},
 	{
 		name: "java-tools", folder: "java-tools", title: "Apache's command-line tools, console clients, Connect, MirrorMaker 2",
@@ -134,6 +129,17 @@ var all = []suite{
 		report: "run.txt",
 		line:   regexp.MustCompile(`^\| +(?P<test>\d\S+) +\| +(?P<outcome>PASSED|FAILED|SKIPPED)`),
 	},
+}, {
+	{
+		name: "franz-go", folder: "franz-go", title: "franz-go's own tests: groups of both protocols, rebalances, admin, produce and fetch under churn",
+		env: []string{"LIMIT=200"},
+		narrow: func(expected []expectation) []string {
+			return []string{"SKIP=^(" + strings.Join(excused(expected), "|") + ")$"}
+		},
+		choose: func(tests []string) string { return "RUN=^(" + strings.Join(tests, "|") + ")$" },
+		report: "kgo.log",
+		line:   regexp.MustCompile(`^--- (?P<outcome>PASS|FAIL|SKIP): (?P<test>\S+)`),
+	},
 	{
 		name: "apache-requests", folder: "apache-tests", title: "Apache Kafka's own tests of requests (one node)",
 		env: []string{"SET=requests", "MAX_NODES=1", "WAIT=10", "LIMIT=300"}, narrow: exceptMethods, choose: methods,
@@ -144,7 +150,7 @@ var all = []suite{
 		env: []string{"SET=clients", "MAX_NODES=1", "WAIT=10", "LIMIT=300"}, narrow: exceptMethods, choose: methods,
 		report: "run.log", line: junit, test: javaTest,
 	},
-}
+}}
 
 // excused returns the tests that need not run.
 func excused(expected []expectation) []string {
@@ -207,29 +213,41 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("build ottla: %v\n%s", err, out)
 	}
 	expected := readExpected(t)
-	var table []string
-	for _, s := range all {
-		t.Run(s.name, func(t *testing.T) {
-			b := startBroker(t, binary, s.settings)
-			out := s.run(t, binary, b, s.narrowed(expected[s.name]))
-			// The suites time things, and share two cores with what they time: what failed gets a second run, alone.
-			if unlucky := failures(expected[s.name], out); len(unlucky) > 0 && !enumerate {
-				t.Logf("once more: %s", strings.Join(unlucky, ", "))
-				maps.Copy(out, s.run(t, binary, b, s.only(expected[s.name], unlucky)))
-			}
-			if enumerate {
-				for test, o := range out {
-					fmt.Printf("%s\t%s\t%s\n", s.name, test, o)
+	var table [][]string // by lane
+	t.Run("lane", func(t *testing.T) {
+		for _, lane := range lanes {
+			rows := make([]string, len(lane))
+			table = append(table, rows)
+			t.Run(lane[0].name, func(t *testing.T) {
+				t.Parallel()
+				for i, s := range lane {
+					t.Run(s.name, func(t *testing.T) { s.verdict(t, binary, expected[s.name]) })
+					rows[i] = row(s.title, expected[s.name])
 				}
-				return
-			}
-			judge(t, expected[s.name], out, b.advertised(t))
-			table = append(table, row(s.title, expected[s.name]))
-		})
+			})
+		}
+	})
+	if !t.Failed() && !enumerate {
+		writeTable(t, slices.Concat(table...))
 	}
-	if !t.Failed() && !enumerate && len(table) == len(all) {
-		writeTable(t, table)
+}
+
+// verdict runs the suite against a broker of its own and judges it.
+func (s *suite) verdict(t *testing.T, binary string, expected []expectation) {
+	b := startBroker(t, binary, s.settings)
+	out := s.run(t, binary, b, s.narrowed(expected))
+	// The suites time things, and share two cores with what they time: what failed gets a second run, alone.
+	if unlucky := failures(expected, out); len(unlucky) > 0 && !enumerate {
+		t.Logf("once more: %s", strings.Join(unlucky, ", "))
+		maps.Copy(out, s.run(t, binary, b, s.only(expected, unlucky)))
 	}
+	if enumerate {
+		for test, o := range out {
+			fmt.Printf("%s\t%s\t%s\n", s.name, test, o)
+		}
+		return
+	}
+	judge(t, expected, out, b.advertised(t))
 }
 
 // narrowed is the environment in which the suite leaves out what it need not run.
@@ -275,8 +293,9 @@ func (s *suite) run(t *testing.T, binary string, b *broker, env []string) map[st
 		cmd.Env = append(cmd.Env, "LIMIT=3000")
 	}
 	cmd.WaitDelay = 5 * time.Second
+	began := time.Now()
 	report, runErr := cmd.Output() // a suite exits with 1 when a test fails; its report says which
-	t.Logf("%s: %v\n%s", s.folder, runErr, report)
+	t.Logf("%s: %v after %s\n%s", s.folder, runErr, time.Since(began).Round(time.Second), report)
 	if s.report != "" {
 		if report, err = os.ReadFile(filepath.Join(cache, s.folder, s.report)); err != nil {
 			t.Fatalf("%s left no report: %v", s.name, err)
