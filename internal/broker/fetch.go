@@ -318,6 +318,20 @@ func (f *fetching) nameNode(id int32) {
 // Key implements transport.Response.
 func (f *fetching) Key() int16 { return int16(kmsg.Fetch) }
 
+var (
+	_ transport.FrameWriter    = (*fetching)(nil)
+	_ kmsg.ThrottleResponse    = (*fetching)(nil)
+	_ kmsg.SetThrottleResponse = (*fetching)(nil)
+)
+
+// SetThrottle implements kmsg.SetThrottleResponse, of an answer that is settled.
+func (f *fetching) SetThrottle(millis int32) { f.frame.ThrottleMillis = millis }
+
+// Throttle implements kmsg.ThrottleResponse. Source: KIP-219 raised Fetch to version 8.
+func (f *fetching) Throttle() (millis int32, clientThrottles bool) {
+	return f.frame.ThrottleMillis, f.req.Version >= 8
+}
+
 // smallRange is up to how many bytes are copied into the frame's own write; a sendfile of so few costs more than that.
 const smallRange = 8 << 10
 

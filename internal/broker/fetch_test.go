@@ -215,3 +215,29 @@ func contend(c *client, topic uuid.UUID, seed int, last *atomic.Uint64) {
 		last.Store(uint64(resp.SessionID)<<32 | uint64(uint32(nextEpoch(epoch))))
 	}
 }
+
+// A fetch's answer says how long the client is throttled, and whether the client keeps still by itself, as kmsg's answer
+// of the same version does.
+func TestFetchThrottle(t *testing.T) {
+	for version := int16(4); version <= 18; version++ {
+		f := &fetching{req: &kmsg.FetchRequest{Version: version}}
+		f.frame.Reset(version, 1)
+		f.SetThrottle(1234)
+		var frame []byte
+		for _, part := range f.frame.Encode() {
+			frame = append(frame, part.Bytes...)
+		}
+		resp := &kmsg.FetchResponse{Version: version}
+		head := 8 // size, correlation id
+		if resp.IsFlexible() {
+			head++
+		}
+		if err := resp.ReadFrom(frame[head:]); err != nil {
+			t.Fatal(err)
+		}
+		wantMillis, wantClient := resp.Throttle()
+		if millis, client := f.Throttle(); millis != 1234 || wantMillis != 1234 || client != wantClient {
+			t.Errorf("version %d: %d ms, client throttles %t; on the wire %d, %t", version, millis, client, wantMillis, wantClient)
+		}
+	}
+}

@@ -83,7 +83,10 @@ type slot struct {
 	pending  Pending  // nil once response is known
 
 	handling, handled, known time.Time
-	throttle                 time.Duration
+
+	// See Request.Throttle. heldUntil is zero if the answer leaves as soon as it is known.
+	throttle                  time.Duration
+	throttledUntil, heldUntil time.Time
 }
 
 var slots = sync.Pool{New: func() any { return new(slot) }}
@@ -232,6 +235,9 @@ func (c *Conn) serve(s *slot) (queued bool, err error) {
 		c.observe(s, s.handled) // acks=0: nothing to send, nothing to wait for
 		return false, nil
 	}
+	if s.pending == nil {
+		s.settleThrottle()
+	}
 	if c.enqueue(s) {
 		return true, nil
 	}
@@ -333,17 +339,6 @@ func (c *Conn) handlerContext() context.Context {
 	return c.session
 }
 
-// throttle is Request.Throttle.
-func (c *Conn) throttle(s *slot, d time.Duration) {
-	s.throttle = max(s.throttle, d)
-	until := time.Now().Add(d)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if until.After(c.mu.mutedUntil) {
-		c.mu.mutedUntil = until
-	}
-}
-
 // waitUnmuted waits until no quota forbids to read on.
 func (c *Conn) waitUnmuted() error {
 	for {
@@ -394,7 +389,7 @@ func (c *Conn) unanswered() int {
 // answered at once by the reader itself.
 func (c *Conn) enqueue(s *slot) bool {
 	c.mu.Lock()
-	if !c.mu.writing && s.pending == nil {
+	if !c.mu.writing && s.pending == nil && s.heldUntil.IsZero() {
 		c.mu.Unlock()
 		return false
 	}
@@ -456,6 +451,10 @@ func (c *Conn) writeAnswers() error {
 			}
 		case s.pending != nil:
 			if err := c.waitWake(s.pending.Deadline(), now); err != nil {
+				return err
+			}
+		case s.heldUntil.After(now):
+			if err := c.waitWake(s.heldUntil, now); err != nil {
 				return err
 			}
 		default:
@@ -529,11 +528,15 @@ func (c *Conn) pop(n int) {
 // observe reports an answered request.
 func (c *Conn) observe(s *slot, sent time.Time) {
 	p := Phases{
-		Queue:    s.handling.Sub(s.req.Received),
-		Local:    s.handled.Sub(s.handling),
-		Remote:   s.known.Sub(s.handled),
-		Throttle: s.throttle,
-		Send:     sent.Sub(s.known),
+		Queue:  s.handling.Sub(s.req.Received),
+		Local:  s.handled.Sub(s.handling),
+		Remote: s.known.Sub(s.handled),
+		Send:   sent.Sub(s.known),
+		Total:  sent.Sub(s.req.Received),
+	}
+	var held bool
+	if p.Throttle, held = s.throttlePhase(); held {
+		p.Send -= p.Throttle
 	}
 	code := s.req.ErrorCode
 	if code == 0 && s.response != nil {
@@ -545,21 +548,22 @@ func (c *Conn) observe(s *slot, sent time.Time) {
 	}
 }
 
-// poll reports whether the answer is known. The writer calls it when all
-// earlier answers are.
+// poll reports whether the answer is known and may leave. The writer calls it when
+// all earlier answers may.
 func (s *slot) poll(now time.Time) bool {
 	if s.pending == nil {
 		if s.known.IsZero() {
 			s.known = s.handled
 		}
-		return true
+		return !s.heldUntil.After(now)
 	}
 	response, ok := s.pending.Poll(now)
 	if !ok {
 		return false
 	}
 	s.response, s.pending, s.known = response, nil, now
-	return true
+	s.settleThrottle()
+	return !s.heldUntil.After(now)
 }
 
 // recycle releases what an answered request holds and keeps the slot for another.

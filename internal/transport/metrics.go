@@ -107,7 +107,7 @@ func (m *metrics) newAPI(name string) *apiMetrics {
 
 func (m *metrics) answered(api *protocol.API, p Phases, errorCode int16) {
 	a := m.api(api)
-	a.duration.Observe((p.Queue + p.Local + p.Remote + p.Send).Seconds())
+	a.duration.Observe(p.Total.Seconds())
 	a.queue.Observe(p.Queue.Seconds())
 	a.local.Observe(p.Local.Seconds())
 	a.remote.Observe(p.Remote.Seconds())

@@ -262,27 +262,6 @@ func TestOrder(t *testing.T) {
 			wantID(t, c, 2)
 		})
 	})
-	t.Run("a quota answers at once and stops reading", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := start(t, func(_ context.Context, r *Request) (Response, Pending) {
-				if r.Header.CorrelationID == 1 {
-					r.Throttle(3 * time.Second)
-				}
-				return r.Body.ResponseKind(), nil
-			}, nil)
-			c := f.dial()
-			begin := time.Now()
-			send(t, c, metadataRequest(1), metadataRequest(2))
-			wantID(t, c, 1)
-			if took := time.Since(begin); took != 0 {
-				t.Errorf("the throttled answer took %s", took)
-			}
-			wantID(t, c, 2)
-			if took := time.Since(begin); took != 3*time.Second {
-				t.Errorf("the next request was answered after %s, want 3 s", took)
-			}
-		})
-	})
 }
 
 // TestOrderAtRandom completes waiting requests in any order and any number at a time.

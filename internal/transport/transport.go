@@ -63,9 +63,22 @@ type Request struct {
 // its records are in the log. Only Handle may call it.
 func (r *Request) ReleaseFrame() { r.slot.frame.release() }
 
-// Throttle stops reading from the connection for d from now (a quota was
-// exceeded): the answer leaves at once, saying so, and the next request waits
-// (KIP-219). Both Handle and Poll may call it; the longest delay counts.
+// Throttle delays the client for d from now, because it exceeded a quota. Both
+// Handle and Poll may call it; the longest delay counts.
+//
+// For d nothing is read from the connection, whatever the request was: the client's next
+// request waits in the socket. The answer says d in throttle_time_ms, if it has that field.
+//
+// When the answer leaves is a matter of the request's version. Since KIP-219 (Kafka 2.0) a
+// client that is told of a delay keeps still for so long by itself, and raised the version
+// of each API to say that it does. Such an answer leaves at once; to hold it back as well
+// would throttle twice. An older client takes the answer as leave to go on: it would send
+// the next request at once, into a socket that nobody reads, count the silence against
+// its request.timeout.ms, and come back by a new connection, which is not throttled. So its
+// answer is held back until d is over, as brokers before 2.0 did. (Apache Kafka today
+// answers both at once and stops reading; what differs is when an old client has its answer.)
+// Which versions are which: the second result of kmsg.ThrottleResponse; an answer without the
+// field is held back.
 func (r *Request) Throttle(d time.Duration) { r.Conn.throttle(r.slot, d) }
 
 // A Response is an answer to be sent: a kmsg.Response, whose frame the server
@@ -98,7 +111,7 @@ func (closeResponse) Key() int16 { return -1 }
 // timer. Its methods are called by one goroutine at a time.
 type Pending interface {
 	// Poll returns the answer if there is one. It is called when all earlier requests
-	// are answered, and from then on after each Wake and at Deadline; at or
+	// have their answers, and from then on after each Wake and at Deadline; at or
 	// after Deadline it must return true. It must not block.
 	Poll(now time.Time) (Response, bool)
 	// Deadline is when Poll answers at the latest. Zero: only after a Wake.
@@ -113,13 +126,16 @@ type Source interface {
 	SendTo(w io.Writer, off, n int64) (int64, error)
 }
 
-// Phases are the five spans of a request's life, Kafka's names and meanings.
+// Phases are the five spans of a request's life, Kafka's names and meanings, and their whole.
 type Phases struct {
-	Queue    time.Duration // from the frame's last byte to Handle: waiting for earlier answers and for memory
-	Local    time.Duration // in Handle
-	Remote   time.Duration // from then until the answer was known
-	Throttle time.Duration // reading was stopped for, because of a quota
-	Send     time.Duration // from the answer known to its last byte written
+	Queue  time.Duration // from the frame's last byte to Handle: waiting for earlier answers and for memory
+	Local  time.Duration // in Handle
+	Remote time.Duration // from then until the answer was known
+	// Throttle is how long the answer, being known, was held back because of a quota; or, if it was not held
+	// back (see [Request.Throttle]), for how long reading stopped, which is no part of Total.
+	Throttle time.Duration
+	Send     time.Duration // from the answer known, and no longer held back, to its last byte written
+	Total    time.Duration // from the frame's last byte read to the answer's last byte written
 }
 
 // An Observer is told of each request when it has been answered. It is called by
