@@ -69,10 +69,11 @@ type Broker struct {
 	raft        *raftLinks
 	controllers *controllers
 	images      *images
-	replicas    *replica.Set        // nil unless the node is a broker
-	recovered   bool                // the logs of the replicas were opened
-	caughtUp    bool                // the replicas follow the metadata; the applier's
-	groups      *coordinator.Groups // likewise
+	replicas    *replica.Set                         // nil unless the node is a broker
+	stored      func(topic string) storage.LogConfig // by the metadata in this node's files; nil once the logs of the replicas were opened
+	recovered   bool                                 // the logs of the replicas were opened
+	caughtUp    bool                                 // the replicas follow the metadata; the applier's
+	groups      *coordinator.Groups                  // likewise
 	changes     *partitionChanges
 	lifecycle   *lifecycle
 	sessions    *sessionCache
@@ -230,9 +231,11 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	})
 	b.replicas = replicas // at once: a directory may fail while others are still being read
 	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
+	b.stored = b.storedLogConfig()
 	if err := replicas.Load(ctx); err != nil {
 		return fmt.Errorf("open the partitions in %v: %w", b.static.LogDirs(), err)
 	}
+	b.stored = nil
 	b.recovered = true
 	b.groups = coordinator.NewGroups(coordinator.Options{
 		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.logger,

@@ -24,7 +24,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: c.Duration("log.flush.offset.checkpoint.interval.ms"),
 			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.logger,
 			OnFailure: func(err error) { b.dirFailed(path, err) },
-			Defaults:  func(string) storage.LogConfig { return logConfig(c, c.Topic(nil)) },
+			LogConfig: func(topic string) storage.LogConfig { return b.stored(topic) },
 		})
 		if err != nil {
 			return err

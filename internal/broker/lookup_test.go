@@ -19,7 +19,7 @@ func TestReplicasBeingOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const partitions = 3
 		disk, opened := newDisk(t), make(chan struct{})
-		b, connect := startInBubble(t, disk)
+		b, connect := startInBubble(t, disk, nil)
 		disk.Inject(func(op vfs.Op) error {
 			if strings.Contains(op.Path, "/slow-") {
 				<-opened

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"testing"
 	"time"
@@ -79,10 +80,12 @@ type client struct {
 }
 
 // startInBubble is startNode on a network in memory, for a synctest bubble. It returns what opens connections to it.
-func startInBubble(t *testing.T, disk vfs.FS) (*Broker, func() *client) {
+func startInBubble(t *testing.T, disk vfs.FS, settings map[string]string) (*Broker, func() *client) {
 	t.Helper()
 	network := memnet.New()
-	o := options(t, disk, map[string]string{"listeners": "PLAINTEXT://node:9092,CONTROLLER://node:9093"})
+	all := map[string]string{"listeners": "PLAINTEXT://node:9092,CONTROLLER://node:9093"}
+	maps.Copy(all, settings)
+	o := options(t, disk, all)
 	o.Listen = func(_ context.Context, _, address string) (net.Listener, error) { return network.Listen(address) }
 	o.Dial = network.Dialer("node")
 	b, err := Start(t.Context(), o)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -112,7 +113,7 @@ func TestStartFails(t *testing.T) {
 // leaveCleanly runs a node on disk that makes a topic of three records, the first deleted. It returns its broker epoch.
 func leaveCleanly(t *testing.T, disk *vfs.Mem) int64 {
 	t.Helper()
-	b, connect := startInBubble(t, disk)
+	b, connect := startInBubble(t, disk, nil)
 	c := connect()
 	topic := c.createTopic("t", 1)
 	for range 3 {
@@ -135,7 +136,7 @@ func leaveCleanly(t *testing.T, disk *vfs.Mem) int64 {
 // checkTopic checks that the topic of leaveCleanly is still what it was.
 func checkTopic(t *testing.T, disk *vfs.Mem) {
 	t.Helper()
-	b, _ := startInBubble(t, disk)
+	b, _ := startInBubble(t, disk, nil)
 	defer b.Close()
 	p, err := b.replicas.GetByName("t", 0)
 	if err != nil {
@@ -143,6 +144,57 @@ func checkTopic(t *testing.T, disk *vfs.Mem) {
 	}
 	if start, hw, end := p.LogStartOffset(), p.HighWatermark(), p.LogEndOffset(); start != 1 || hw != 3 || end != 3 {
 		t.Errorf("log start %d, high watermark %d, log end %d; want 1, 3, 3", start, hw, end)
+	}
+}
+
+// Recovery builds a topic's indexes by the topic's own settings, which are in the metadata that the node has stored, in its log or
+// in a snapshot: with others the index comes out otherwise, and Apache Kafka refuses a directory whose index is larger than
+// segment.index.bytes allows.
+func TestRecoveryBySettingsOfTopic(t *testing.T) {
+	const index = "/data/t-0/00000000000000000000.index"
+	for name, settings := range map[string]map[string]string{
+		"in the log":    nil,
+		"in a snapshot": {"metadata.log.max.record.bytes.between.snapshots": "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := newDisk(t)
+				b, connect := startInBubble(t, disk, settings)
+				c := connect()
+				topic := c.createTopic("t", 1, "index.interval.bytes", "40000", "segment.index.bytes", "80")
+				for range 300 {
+					c.produce(topic, 0, batch(1000))
+				}
+				time.Sleep(time.Second) // what is to be written in the background is
+				killed := disk.Crash(1, nil)
+				if err := b.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if b, _ = startInBubble(t, killed, nil); b.Close() != nil {
+					t.Fatal("the node that was killed does not close")
+				}
+				want, err := vfs.ReadFile(disk, index)
+				if err != nil || len(want) != 7*8 { // 300 kB at 40 kB an entry
+					t.Fatalf("an index of %d bytes (%v)", len(want), err)
+				}
+				if got, err := vfs.ReadFile(killed, index); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("recovery built an index of %d bytes, %x (%v), and it was one of %d, %x", len(got), got, err, len(want), want)
+				}
+				snapshots := 0
+				entries, err := killed.ReadDir("/data/__cluster_metadata-0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range entries {
+					if strings.HasSuffix(e.Name(), ".checkpoint") {
+						snapshots++
+					}
+				}
+				if (snapshots > 0) != (settings != nil) {
+					t.Errorf("there are %d snapshots", snapshots)
+				}
+			})
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"ottla/internal/config"
 	"ottla/internal/metadata"
+	"ottla/internal/quorum"
 	"ottla/internal/record"
 	"ottla/internal/replica"
 	"ottla/internal/storage"
@@ -15,6 +16,26 @@ func (b *Broker) replicaConfig(topic string, img *metadata.Image) replica.Config
 	c := b.config()
 	t := c.Topic(img.Config(metadata.TopicResource(topic)))
 	return replica.Config{Log: logConfig(c, t), MinInSyncReplicas: t.MinInsyncReplicas, Produce: produceRules(c, t)}
+}
+
+// storedLogConfig tells how topics' logs are kept by the metadata in this node's own files. Recovery builds indexes by it, and
+// cannot wait until the controllers have said what is committed. What cannot be read costs no more than that: whoever follows
+// the metadata meets it too.
+func (b *Broker) storedLogConfig() func(topic string) storage.LogConfig {
+	loader := metadata.NewLoader(metadata.Empty)
+	err := b.quorum.Stored(func(event quorum.Event) error {
+		_, err := load(loader, event)
+		return err
+	})
+	img := loader.Image()
+	if err != nil {
+		b.logger.Warn("the metadata in this node's files cannot be read to its end; logs that need recovery are opened by the settings up to there",
+			"offset", img.Offset, "error", err)
+	}
+	c := b.static.WithDynamic(img.Config(metadata.BrokerResource(b.nodeID)), img.Config(metadata.ClusterDefaults))
+	return func(topic string) storage.LogConfig {
+		return logConfig(c, c.Topic(img.Config(metadata.TopicResource(topic))))
+	}
 }
 
 func logConfig(c *config.Config, t *config.Topic) storage.LogConfig {

@@ -275,6 +275,32 @@ func topics(t *testing.T, q Quorum) []string {
 	return topicsBelow(t, q, q.HighWatermark())
 }
 
+// TestStored: a voter that lost its power tells what its files hold before it has anybody to decide with, and a lone one, too.
+func TestStored(t *testing.T) {
+	for _, voters := range []int{1, 3} {
+		t.Run(fmt.Sprint(voters), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, voters, 1)
+				c.startAll()
+				for i := range 5 {
+					c.propose(i)
+				}
+				c.converge()
+				for _, n := range c.nodes {
+					n.crash()
+				}
+				for _, n := range c.nodes {
+					n.start()
+					if got := storedTopics(t, n.voter); !slices.Equal(got, topicNames(5)) {
+						t.Errorf("below %d is committed, and stored are the topics %v", n.voter.HighWatermark(), got)
+					}
+					n.stop()
+				}
+			})
+		})
+	}
+}
+
 func topicsBelow(t *testing.T, q Quorum, end int64) []string {
 	t.Helper()
 	var names []string
@@ -308,6 +334,34 @@ func topicsBelow(t *testing.T, q Quorum, end int64) []string {
 			}
 			next = e.LastOffset + 1
 		}
+	}
+	return names
+}
+
+// storedTopics reads the topic records in the files of a node.
+func storedTopics(t *testing.T, q Quorum) []string {
+	t.Helper()
+	var names []string
+	add := func(value []byte) error {
+		m, _, err := records.DecodeMetadata(value)
+		if topic, ok := m.(*records.TopicRecord); ok {
+			names = append(names, topic.Name)
+		}
+		return err
+	}
+	err := q.Stored(func(event Event) error {
+		if s, ok := event.(Snapshot); ok {
+			return s.Values(add)
+		}
+		for _, v := range event.(Batch).Values {
+			if err := add(v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return names
 }

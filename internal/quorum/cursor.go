@@ -101,13 +101,37 @@ func (c *Cursor) batch(v *view) (Event, error) {
 	if err := c.log.check(&h, batch, c.next); err != nil {
 		return nil, err
 	}
-	event := Batch{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset(), Epoch: h.LeaderEpoch,
-		Timestamp: h.MaxTimestamp, Bytes: len(batch)}
-	if !h.Attributes.Control() {
-		if event.Values, err = values(batch); err != nil {
-			return nil, fmt.Errorf("%s at offset %d: %w", c.log.dir, c.next, err)
-		}
+	event, err := batchEvent(&h, batch)
+	if err != nil {
+		return nil, fmt.Errorf("%s at offset %d: %w", c.log.dir, c.next, err)
 	}
 	c.ahead, c.next = c.ahead[len(batch):], h.LastOffset()+1
 	return event, nil
+}
+
+// batchEvent is the event of a batch of the metadata log. It keeps nothing of batch.
+func batchEvent(h *record.Header, batch []byte) (Batch, error) {
+	event := Batch{BaseOffset: h.BaseOffset, LastOffset: h.LastOffset(), Epoch: h.LeaderEpoch,
+		Timestamp: h.MaxTimestamp, Bytes: len(batch)}
+	var err error
+	if !h.Attributes.Control() {
+		event.Values, err = values(batch)
+	}
+	return event, err
+}
+
+// stored yields the newest snapshot and the batches behind it, up to end, committed or not.
+func (m *metaLog) stored(end storage.Position, yield func(Event) error) error {
+	v := m.view()
+	v.end, v.leader = end, nobody
+	c := newCursor(m)
+	for {
+		event, err := c.take(&v)
+		if event == nil || err != nil {
+			return err
+		}
+		if err := yield(event); err != nil {
+			return err
+		}
+	}
 }

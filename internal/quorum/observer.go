@@ -109,6 +109,11 @@ func (b *Observer) Voters() []Replica { return b.log.view().voters }
 // Cursor implements [Quorum].
 func (b *Observer) Cursor() *Cursor { return newCursor(b.log) }
 
+// Stored implements [Quorum].
+func (b *Observer) Stored(yield func(Event) error) error {
+	return b.log.stored(b.log.log.End(), yield)
+}
+
 // HighWatermark implements [Quorum].
 func (b *Observer) HighWatermark() int64 { return b.log.view().end.Offset }
 

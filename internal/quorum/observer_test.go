@@ -58,10 +58,15 @@ func (c *cluster) call(ctx context.Context, to Endpoint, req kmsg.Request) (kmsg
 // observe starts an observer that knows one controller only.
 func (c *cluster) observe(fs vfs.FS) *Observer {
 	c.t.Helper()
+	return c.observeBy(fs, c.call)
+}
+
+func (c *cluster) observeBy(fs vfs.FS, call Caller) *Observer {
+	c.t.Helper()
 	o, err := OpenObserver(context.Background(), ObserverOptions{
 		FS: fs, Dir: "/data", ClusterID: testCluster, NodeID: 100, DirectoryID: uuid.UUID{100},
 		Controllers: []Replica{{NodeID: -1, Endpoints: c.set[0].Endpoints}, {NodeID: -1, Endpoints: c.set[len(c.set)-1].Endpoints}},
-		Call:        c.call, Logger: slog.New(slog.DiscardHandler), OnFailure: func(err error) { c.t.Error(err) },
+		Call:        call, Logger: slog.New(slog.DiscardHandler), OnFailure: func(err error) { c.t.Error(err) },
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -118,6 +123,13 @@ func TestObserver(t *testing.T) {
 		for i := 3; i < 6; i++ {
 			c.propose(i)
 		}
+		alone := c.observeBy(disk.Crash(1, nil), func(context.Context, Endpoint, kmsg.Request) (kmsg.Response, error) { return nil, errUnreachable })
+		if got := storedTopics(t, alone); alone.HighWatermark() != 0 || !slices.Equal(got, topicNames(3)) {
+			t.Errorf("below %d is committed, and stored are the topics %v", alone.HighWatermark(), got)
+		}
+		if err := alone.Close(); err != nil {
+			t.Fatal(err)
+		}
 		o = c.observe(disk.Crash(0.5, c.rng))
 		defer o.Close()
 		c.catchUp(o)
@@ -156,6 +168,9 @@ func TestObserverSnapshot(t *testing.T) {
 				t.Errorf("topics %v", got)
 			}
 			v := o.log.view()
+			if got := storedTopics(t, o); !slices.Equal(got, topicNames(next+1)) {
+				t.Errorf("stored topics %v", got)
+			}
 			if len(v.snapshots) != 1 || v.snapshots[0].EndOffset != c.nodes[0].voter.log.view().snapshots[1].EndOffset {
 				t.Errorf("snapshots %v", v.snapshots)
 			}

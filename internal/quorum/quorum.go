@@ -114,6 +114,10 @@ type Quorum interface {
 	Voters() []Replica
 	// Cursor returns a new reader that begins at the newest snapshot, or at offset 0.
 	Cursor() *Cursor
+	// Stored calls yield with what this node's files hold at the moment: the newest snapshot and the batches behind it. It
+	// waits for nobody, and does not ask what is committed, which an observer has yet to be told: so it is for opening files
+	// as they were written, not for acting on. It stops at yield's first error, which it returns.
+	Stored(yield func(Event) error) error
 	// HighWatermark returns the offset below which everything is committed and readable here.
 	HighWatermark() int64
 	// Describe answers DescribeQuorum; a node that does not lead answers NOT_LEADER_OR_FOLLOWER

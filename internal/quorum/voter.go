@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
+	"ottla/internal/record"
+	"ottla/internal/storage"
 	"ottla/internal/uuid"
 	"ottla/internal/vfs"
 )
@@ -220,6 +222,43 @@ func (v *Voter) Voters() []Replica { return v.log.view().voters }
 
 // Cursor implements [Quorum].
 func (v *Voter) Cursor() *Cursor { return newCursor(v.log) }
+
+// Stored implements [Quorum]. What raft's log has beyond the metadata log, which is much of it just after the start, comes last.
+func (v *Voter) Stored(yield func(Event) error) error {
+	var end storage.Position
+	var ahead []Batch
+	var err error
+	if !v.call(func() error { end, ahead, err = v.storedAhead(); return nil }) {
+		return ErrClosed
+	}
+	if err == nil {
+		err = v.log.stored(end, yield)
+	}
+	for i := 0; i < len(ahead) && err == nil; i++ {
+		err = yield(ahead[i])
+	}
+	return err
+}
+
+// storedAhead returns where the metadata log ends, and the batches that raft's log has for it from there on.
+func (v *Voter) storedAhead() (end storage.Position, ahead []Batch, err error) {
+	end = v.log.log.End()
+	at := end.Offset
+	err = v.raft.walk(v.applied.index, v.raft.last, func(e *pb.Entry) error {
+		batch, err := materialise(e, at)
+		if err != nil || batch == nil {
+			return err
+		}
+		h, err := record.ParseHeader(batch)
+		if err != nil {
+			return err
+		}
+		event, err := batchEvent(&h, batch)
+		ahead, at = append(ahead, event), h.NextOffset()
+		return err
+	})
+	return end, ahead, err
+}
 
 // HighWatermark implements [Quorum].
 func (v *Voter) HighWatermark() int64 { return v.log.view().end.Offset }

@@ -42,8 +42,9 @@ type DirOptions struct {
 	ClusterID string
 	// RecoveryThreads is num.recovery.threads.per.data.dir: how many logs are opened at once; default, one for each CPU.
 	RecoveryThreads int
-	// Defaults gives the settings of a topic's logs when they are loaded.
-	Defaults func(topic string) LogConfig
+	// LogConfig gives the settings of a topic's logs when they are loaded. They should be the topic's own: recovery builds
+	// indexes by them. It is called by many goroutines. Default: Kafka's defaults.
+	LogConfig func(topic string) LogConfig
 	// FlushInterval is how long an appended record may wait for its fsync when flush.messages and flush.ms do not ask
 	// for more; default 1 s. Negative leaves it to the kernel, as Apache does.
 	FlushInterval      time.Duration
@@ -67,8 +68,8 @@ func (o *DirOptions) defaults() {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Defaults == nil {
-		o.Defaults = func(string) LogConfig { return DefaultLogConfig() }
+	if o.LogConfig == nil {
+		o.LogConfig = func(string) LogConfig { return DefaultLogConfig() }
 	}
 }
 
@@ -293,7 +294,7 @@ func (d *Dir) openAll(ctx context.Context, found []TopicPartition, points, start
 		openers.Go(func() {
 			for i := range next {
 				tp := found[i]
-				logs[i], errs[i] = OpenLog(d.logOptions(tp, uuid.Zero, d.o.Defaults(tp.Topic), points[tp], starts[tp]))
+				logs[i], errs[i] = OpenLog(d.logOptions(tp, uuid.Zero, d.o.LogConfig(tp.Topic), points[tp], starts[tp]))
 			}
 		})
 	}

@@ -38,7 +38,7 @@ type patient struct {
 }
 
 func dirOptions(fsys vfs.FS) DirOptions {
-	return DirOptions{FS: fsys, Path: root, NodeID: 1, FlushInterval: -1, Defaults: func(string) LogConfig { return patientConfig() }}
+	return DirOptions{FS: fsys, Path: root, NodeID: 1, FlushInterval: -1, LogConfig: func(string) LogConfig { return patientConfig() }}
 }
 
 func patientConfig() LogConfig {
