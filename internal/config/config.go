@@ -206,7 +206,7 @@ func (c *Config) warn() {
 		}
 		switch k.State {
 		case NotYet:
-			c.warnings = append(c.warnings, Warning{k.Name, "has no effect yet", s.origin})
+			c.warnings = append(c.warnings, Warning{k.Name, "has no effect yet: " + k.Why, s.origin})
 		case Ignored:
 			c.warnings = append(c.warnings, Warning{k.Name, "is ignored: " + k.Why, s.origin})
 		}

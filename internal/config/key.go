@@ -50,13 +50,39 @@ func (m Mode) String() string {
 // State is what ottla makes of a key. Every key has one, so that nothing is silently ignored.
 type State int8
 
-// The states of a key. All but Honoured and NotYet come with a reason in [Key.Why].
+// The states of a key. All but Honoured come with a reason in [Key.Why].
 const (
 	Honoured  State = iota
 	Different       // honoured, but not quite as Apache does
 	Ignored         // without meaning here, for good
 	NotYet          // accepted and checked, but without effect so far
-	Refused         // any value but the default refuses the start: it asks for protection that is not there
+	// Refused: any value but the default refuses the start. It asks for protection that is not there: a check of who may
+	// come in, TLS, a limit, a policy. What only tunes such a protection, such as a cipher suite, or opens it, such as
+	// the password of a key store, is NotYet: it means nothing without the key that asks.
+	Refused
+)
+
+// What is not built yet, as a reason for NotYet.
+const (
+	noCompaction        = "compaction is not built yet"
+	noDirMoves          = "moving replicas between log directories is not built yet"
+	noQuotas            = "quotas are not built yet"
+	noReplicationQuotas = "throttling of replication is not built yet"
+	noSASL              = "SASL is not built yet"
+	noShare             = "share groups are not built yet"
+	noStreams           = "Streams groups are not built yet"
+	noTelemetry         = "client telemetry is not built yet"
+	noTiers             = "tiered storage is not built yet"
+	noTLS               = "TLS is not built yet"
+	noTokens            = "delegation tokens are not built yet"
+	noTransactions      = "transactions are not built yet"
+)
+
+// What a start without the protection would do, as a reason for Refused.
+const (
+	refusedSASL      = noSASL + ", and clients would be let in without it"
+	refusedSASLNodes = noSASL + ", and nodes would be let in without it"
+	refusedTLS       = noTLS + ", and connections would be in plain text"
 )
 
 func (s State) String() string {

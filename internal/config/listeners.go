@@ -351,17 +351,23 @@ func (c *Config) defaultsOfLoneNode() {
 	}
 }
 
-// refusals lists the listeners whose protocol is not built yet.
+// refusals lists the listeners whose protocol is not built yet: this node's own, and those of the controllers that a
+// broker without one would speak to.
 func (n *network) refusals(c *Config) []error {
 	var errs []error
-	for _, e := range n.listeners {
-		if e.SecurityProtocol == "PLAINTEXT" {
-			continue
+	refuse := func(key, value, protocol string) {
+		if protocol != "PLAINTEXT" {
+			errs = append(errs, &RefusedError{Key: key, Value: value, Origin: c.Origin(key),
+				Why: "its protocol " + protocol + " is not built yet, and plain text would be an open door"})
 		}
-		errs = append(errs, &RefusedError{
-			Key: "listeners", Value: e.String(), Origin: c.Origin("listeners"),
-			Why: "its protocol " + e.SecurityProtocol + " is not built yet, and plain text would be an open door",
-		})
+	}
+	for _, e := range n.listeners {
+		refuse("listeners", e.String(), e.SecurityProtocol)
+	}
+	if !n.controller {
+		for _, name := range c.ControllerListenerNames() {
+			refuse("controller.listener.names", name, n.protocols[name])
+		}
 	}
 	return errs
 }
