@@ -1,7 +1,8 @@
 # What needs more than Go. Each target installs what it needs; ../shared is beside a founder's checkout only.
 shared := ../shared
+bench := $(or $(BENCH_DIR),$(or $(TMPDIR),/tmp)/ottla-bench)/bench
 
-.PHONY: build test race lint interop conformance simulation fuzz generate bench
+.PHONY: build test race lint interop conformance simulation fuzz generate bench performance
 
 build: ## the one static binary, ./ottla
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ottla ./cmd/ottla
@@ -32,9 +33,13 @@ fuzz: ## every fuzz target for a few seconds
 generate:
 	go generate ./...
 
-bench: ## beside Apache Kafka, alternating in one run
+bench: ## beside Apache Kafka, alternating in one run; writes docs/performance.md. WORKLOADS, ROUNDS, BYTES, WARM, QUICK=1: bench/plan.go
 	@test -d $(shared)/bench || { echo "make bench: $(shared)/bench is missing: the load generator is not part of this repository"; exit 1; }
 	$(MAKE) build
-	$(shared)/bench/run.sh \
-		apache='$(abspath $(shared))/peers/apache-kafka/start.sh {port} {data}' \
-		ottla='$(CURDIR)/ottla serve --set listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0 --set log.dirs={data} --set ottla.console.listener='
+	go build -o $(bench) ./bench
+	$(bench) -kbench $(shared)/bench \
+		apache='$(abspath $(shared))/peers/apache-kafka/start.sh {port} {data} {set}' \
+		ottla='env GODEBUG=gctrace=1 $(CURDIR)/ottla serve --set listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:0 --set log.dirs={data} --set ottla.console.listener= --set={set}'
+
+performance: ## docs/performance.md again, from the lines of earlier runs
+	go run ./bench -render

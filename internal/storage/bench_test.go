@@ -89,6 +89,53 @@ func BenchmarkRead(b *testing.B) {
 	})
 }
 
+// BenchmarkIndexLookup finds offsets in the index of a segment: while it is in memory, when most of it was written to the file,
+// and when the segment is sealed and its index mapped.
+func BenchmarkIndexLookup(b *testing.B) {
+	c := testConfig()
+	c.IndexInterval = 1 // an entry a batch
+	l := open(b, vfs.OS, LogOptions{Path: b.TempDir() + "/t-0", Config: c})
+	raw, h := batch(b, 1, 10, 1)
+	for range 200_000 {
+		if _, err := l.AppendAsLeader(raw, h, LeaderAppend{LeaderEpoch: 1, Now: 1}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := l.active()
+	lookup := func(b *testing.B) {
+		files, err := s.acquire()
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer files.release()
+		b.ReportAllocs()
+		key := int64(0)
+		for b.Loop() {
+			key = (key + 7919) % 190_000
+			e, ok, err := s.offsets.floor(files, key)
+			if err != nil || !ok && key > 1 || e.key > key {
+				b.Fatalf("the entry below %d is %v, %v, %v", key, e, ok, err)
+			}
+		}
+	}
+	b.Run("memory", lookup)
+	if err := l.Flush(l.End().Offset); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("file", lookup)
+	if _, err := l.roll(l.End().Offset, 1); err != nil {
+		b.Fatal(err)
+	}
+	mustAppend(b, l, 1, 10, 1) // so that there is something to flush
+	if err := l.Flush(l.End().Offset); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("mapped", lookup)
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
 // BenchmarkRecover measures how fast a log is read again after a crash.
 func BenchmarkRecover(b *testing.B) {
 	c := testConfig()
