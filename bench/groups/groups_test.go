@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"ottla"
+)
+
+// startBroker starts a broker whose groups go through their states fast, and returns its address.
+func startBroker(t *testing.T) string {
+	b, err := ottla.Start(t.Context(), ottla.Config{Dir: t.TempDir(), Properties: map[string]string{
+		"group.initial.rebalance.delay.ms": "0", "group.consumer.heartbeat.interval.ms": "100", "group.consumer.min.heartbeat.interval.ms": "100",
+		"group.consumer.assignment.interval.ms": "0",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b.Addr()
+}
+
+// lines runs a command and returns its results.
+func lines(t *testing.T, command func(context.Context, []string, *bytes.Buffer) error, args ...string) (out []map[string]any) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := command(t.Context(), args, &text); err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(&text); d.More(); {
+		var r map[string]any
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func holds(t *testing.T, r map[string]any, want map[string]any) {
+	t.Helper()
+	for k, v := range want {
+		if r[k] != v {
+			t.Errorf("%s is %v, want %v, in %v", k, r[k], v, r)
+		}
+	}
+}
+
+func TestCommits(t *testing.T) {
+	addr := startBroker(t)
+	for _, protocol := range []string{"classic", "consumer"} {
+		t.Run(protocol, func(t *testing.T) {
+			r := lines(t, func(ctx context.Context, args []string, out *bytes.Buffer) error { return commits(ctx, args, out) },
+				"-addr", addr, "-topic", protocol, "-protocol", protocol, "-groups", "5", "-members", "3", "-partitions", "6", "-heartbeat", "100ms",
+				"-every", "50ms", "-warm", "100ms", "-time", "500ms", "-labels", "broker=ottla workload=commit round=1")
+			if len(r) != 1 {
+				t.Fatalf("%d lines, want 1", len(r))
+			}
+			holds(t, r[0], map[string]any{"broker": "ottla", "workload": "commit", "round": "1", "protocol": protocol,
+				"commits": float64(5 * 3 * 10), "commits_due_s": float64(5 * 3 * 20), "errors": 0., "lost": 0.})
+			if r[0]["p50_ms"].(float64) <= 0 || r[0]["heartbeats"].(float64) < 5*3*4 {
+				t.Errorf("no latency or too few heartbeats in %v", r[0])
+			}
+		})
+	}
+}
+
+func TestRebalances(t *testing.T) {
+	addr := startBroker(t)
+	for _, protocol := range []string{"classic", "consumer"} {
+		t.Run(protocol, func(t *testing.T) {
+			const members, partitions = 7, 16
+			r := lines(t, func(ctx context.Context, args []string, out *bytes.Buffer) error { return rebalances(ctx, args, out) },
+				"-addr", addr, "-topic", protocol, "-protocol", protocol, "-members", "7", "-partitions", "16", "-heartbeat", "100ms",
+				"-pace", "20ms", "-down", "50ms", "-quiet", "500ms", "-group", protocol, "-labels", "workload=large")
+			if len(r) != 2 {
+				t.Fatalf("%d lines, want 2", len(r))
+			}
+			holds(t, r[0], map[string]any{"workload": "large/start", "double_owned": 0.})
+			holds(t, r[1], map[string]any{"workload": "large/rolling", "double_owned": 0.})
+			if n := r[0]["unowned"].(float64); n < partitions {
+				t.Errorf("%v partitions found an owner, want at least %d", n, partitions)
+			}
+			if n := r[1]["joins"].(float64); n < members {
+				t.Errorf("%v joins in a restart of %d members", n, members)
+			}
+			if r[1]["rebalances"].(float64) < 1 || r[1]["stable_s"].(float64) < (6*20+50)*1e-3 || r[1]["unowned_max_s"].(float64) < 0.02 {
+				t.Errorf("a restart that took no time: %v", r[1])
+			}
+		})
+	}
+}
+
+// TestVerify: an offset that was acknowledged and is not there is found.
+func TestVerify(t *testing.T) {
+	f := newFlags("commit", 2, 4)
+	if err := f.parse([]string{"-addr", startBroker(t), "-heartbeat", "100ms"}); err != nil {
+		t.Fatal(err)
+	}
+	members, err := form(t.Context(), f, 2, result{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLoad(members, 20*time.Millisecond)
+	if err := l.run(t.Context(), 100*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := l.verify(t.Context(), f.addr); lost != 0 || err != nil {
+		t.Errorf("%d partitions lost, %v; want none", lost, err)
+	}
+	l.members[0].offset++
+	want := len(l.members[0].partitions())
+	if lost, err := l.verify(t.Context(), f.addr); lost != want || err != nil {
+		t.Errorf("%d partitions lost, %v; want the %d that member 0 has", lost, err, want)
+	}
+	// A member whose generation the coordinator does not know is refused.
+	i := slices.IndexFunc(l.members, func(m *loaded) bool { return m.member == members[1] })
+	l.members[i].member.(*classicMember).generation--
+	if err := l.run(t.Context(), 100*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if l.errors == 0 || l.first == nil {
+		t.Error("a commit of an old generation counted as done")
+	}
+}
