@@ -14,6 +14,11 @@ import (
 )
 
 var (
+	groupMembers = prometheus.NewDesc("ottla_group_members", "Members of a group.", []string{"group"}, nil)
+	groupState   = prometheus.NewDesc("ottla_group_state",
+		"1 for the state that a group is in, in Kafka's words. Of the groups that are told of as one, the number in each state.", []string{"group", "state"}, nil)
+	groupRebalances = prometheus.NewDesc("ottla_group_rebalances_total",
+		"Rebalances of a group since it was made: its generation, or its epoch if it speaks the consumer protocol.", []string{"group"}, nil)
 	groupLagRecords = prometheus.NewDesc("ottla_group_lag_records",
 		"Records that a group has yet to read of a topic. Told by the group's coordinator, if it has replicas of all partitions that the group committed.",
 		[]string{"group", "topic"}, nil)
@@ -43,33 +48,69 @@ func (b *Broker) registerGroupMetrics() error {
 
 // Describe implements prometheus.Collector.
 func (groupMetrics) Describe(descs chan<- *prometheus.Desc) {
-	descs <- groupLagRecords
-	descs <- groupLagSeconds
+	for _, d := range []*prometheus.Desc{groupMembers, groupState, groupRebalances, groupLagRecords, groupLagSeconds} {
+		descs <- d
+	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. The groups that come first by name get series of their own, as many as
+// ottla.metrics.max.series allows; the others are told of as one.
 func (m groupMetrics) Collect(metrics chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), groupsWait)
 	defer cancel()
-	committed := m.groups.Committed(ctx)
-	slices.SortFunc(committed, func(a, b coordinator.CommittedTopic) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Topic, b.Topic))
-	})
-	room := m.config().Int("ottla.metrics.max.series") / 2
-	var others groupLag
-	for _, c := range committed {
-		lag, ok := m.lag(m.image(), c)
-		switch {
-		case !ok:
-		case room > 0:
-			room--
-			lag.tell(metrics, c.Group, c.Topic)
-		default:
-			others.add(lag)
+	groups := m.groups.Survey(ctx)
+	slices.SortFunc(groups, func(a, b coordinator.GroupStatus) int { return cmp.Compare(a.Group, b.Group) })
+	room, img := m.config().Int("ottla.metrics.max.series"), m.image()
+	n := 0
+	for ; n < len(groups); n++ {
+		if room -= groupSeries + topicSeries*len(groups[n].Offsets); room < 0 {
+			break
+		}
+		m.tellGroup(metrics, img, groups[n])
+	}
+	if n < len(groups) {
+		m.tellOthers(metrics, img, groups[n:])
+	}
+}
+
+// Series of a group, and of each topic that it reads.
+const (
+	groupSeries = 3
+	topicSeries = 2
+)
+
+func (m groupMetrics) tellGroup(metrics chan<- prometheus.Metric, img *metadata.Image, g coordinator.GroupStatus) {
+	metrics <- prometheus.MustNewConstMetric(groupMembers, prometheus.GaugeValue, float64(g.Members), g.Group)
+	metrics <- prometheus.MustNewConstMetric(groupState, prometheus.GaugeValue, 1, g.Group, g.State)
+	metrics <- prometheus.MustNewConstMetric(groupRebalances, prometheus.CounterValue, float64(g.Rebalances), g.Group)
+	for topic, offsets := range g.Offsets {
+		if lag, ok := m.lag(img, topic, offsets); ok {
+			lag.tell(metrics, g.Group, topic)
 		}
 	}
-	if others != (groupLag{}) {
-		others.tell(metrics, other, other)
+}
+
+// tellOthers tells of several groups as one. Their rebalances are left out: the sum would go down when a group is deleted.
+func (m groupMetrics) tellOthers(metrics chan<- prometheus.Metric, img *metadata.Image, groups []coordinator.GroupStatus) {
+	members, states := 0, map[string]int{}
+	var sum groupLag
+	known := false
+	for _, g := range groups {
+		members += g.Members
+		states[g.State]++
+		for topic, offsets := range g.Offsets {
+			if lag, ok := m.lag(img, topic, offsets); ok {
+				sum.add(lag)
+				known = true
+			}
+		}
+	}
+	metrics <- prometheus.MustNewConstMetric(groupMembers, prometheus.GaugeValue, float64(members), other)
+	for state, n := range states {
+		metrics <- prometheus.MustNewConstMetric(groupState, prometheus.GaugeValue, float64(n), other, state)
+	}
+	if known {
+		sum.tell(metrics, other, other)
 	}
 }
 
@@ -95,13 +136,14 @@ func (l groupLag) tell(metrics chan<- prometheus.Metric, group, topic string) {
 	}
 }
 
-// lag measures a group against the replicas here; ok is false if one is missing, as part of a sum would mislead.
-func (m groupMetrics) lag(img *metadata.Image, c coordinator.CommittedTopic) (lag groupLag, ok bool) {
-	topic := img.TopicByName(c.Topic)
+// lag measures what a group committed of a topic against the replicas here; ok is false if one is missing, as part of a sum
+// would mislead.
+func (m groupMetrics) lag(img *metadata.Image, name string, offsets map[int32]int64) (lag groupLag, ok bool) {
+	topic := img.TopicByName(name)
 	if topic == nil {
 		return lag, false
 	}
-	for partition, offset := range c.Offsets {
+	for partition, offset := range offsets {
 		part, err := m.replicas.Get(topic.ID, partition)
 		if err != nil {
 			return lag, false

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -97,7 +98,8 @@ func TestLagInSeconds(t *testing.T) {
 
 // TestGroupMetrics: the same figures for Prometheus, and one sum for the groups beyond the limit.
 func TestGroupMetrics(t *testing.T) {
-	b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"ottla.metrics.max.series": "2", "ottla.console.listener": "127.0.0.1:0"}})
+	b, err := ottla.Start(t.Context(), ottla.Config{Properties: map[string]string{"ottla.metrics.max.series": "5", "ottla.console.listener": "127.0.0.1:0",
+		"group.initial.rebalance.delay.ms": "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,36 @@ func TestGroupMetrics(t *testing.T) {
 	for group, offset := range map[string]string{"a": "0", "b": "1", "c": "3"} {
 		command(t, b.Addr(), "", "group", "seek", group, "hello:0", "--to-offset", offset, "--yes")
 	}
-	resp, err := http.Get(b.ConsoleURL() + "/metrics")
+	// a gets a member.
+	client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.ConsumerGroup("a"), kgo.ConsumeTopics("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.PollFetches(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	text := scrape(t, b.ConsoleURL())
+	for _, want := range []string{
+		`ottla_group_members\{group="a"\} 1`, `ottla_group_state\{group="a",state="Stable"\} 1`, `ottla_group_rebalances_total\{group="a"\} 1`,
+		`ottla_group_lag_records\{group="a",topic="hello"\} 3`, `ottla_group_lag_seconds\{group="a",topic="hello"\} [0-9.e-]+`,
+		`ottla_group_members\{group="\(other\)"\} 0`, `ottla_group_state\{group="\(other\)",state="Empty"\} 2`,
+		`ottla_group_lag_records\{group="\(other\)",topic="\(other\)"\} 2`, `ottla_group_lag_seconds\{group="\(other\)",topic="\(other\)"\} [0-9.e-]+`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + want + `$`).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, `{group="b"`) {
+		t.Error("there are more series than may be")
+	}
+}
+
+// scrape returns what a console's /metrics says, which promlint must have nothing to say about.
+func scrape(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,17 +151,16 @@ func TestGroupMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{
-		`(?m)^ottla_group_lag_records\{group="a",topic="hello"\} 3$`, `(?m)^ottla_group_lag_seconds\{group="a",topic="hello"\} [0-9.e-]+$`,
-		`(?m)^ottla_group_lag_records\{group="\(other\)",topic="\(other\)"\} 2$`, `(?m)^ottla_group_lag_seconds\{group="\(other\)",topic="\(other\)"\} [0-9.e-]+$`,
-	} {
-		if !regexp.MustCompile(want).Match(text) {
-			t.Errorf("no %s in\n%s", want, text)
+	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "ottla_group") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
 		}
 	}
-	if strings.Contains(string(text), `{group="b"`) {
-		t.Error("there are more series than may be")
-	}
+	return string(text)
 }
 
 // TestDescribeLagIsPrivate: another client is not told of the API, so that it cannot ask.

@@ -19,13 +19,21 @@ import (
 	"ottla/internal/record"
 )
 
-// A call is one operation on one partition, and who waits for its answer.
+// A call is one operation on one partition, or the question what groups there are, and who waits for its answer: done or survey, which
+// is called once and must not block.
 type call struct {
-	op   group.Op
-	done func(kmsg.Response) // called once, must not block
+	op     group.Op
+	done   func(kmsg.Response)
+	survey func([]group.Status) // of nothing if it is refused
 }
 
-func (c *call) refuse(code int16) { c.done(refusal(c.op.Request, code)) }
+func (c *call) refuse(code int16) {
+	if c.survey != nil {
+		c.survey(nil)
+		return
+	}
+	c.done(refusal(c.op.Request, code))
+}
 
 // A loop serves one led partition: run is its goroutine, submit and the others are for anybody.
 type loop struct {
@@ -73,8 +81,8 @@ const patience = 500 * time.Millisecond
 // A heldAnswer waits for the high watermark.
 type heldAnswer struct {
 	call     *call
-	resp     kmsg.Response
-	end      int64 // leaves at a high watermark of this
+	leave    func()
+	end      int64 // it leaves at a high watermark of this
 	deadline time.Time
 }
 
@@ -333,6 +341,11 @@ func (l *loop) turn(now time.Time) error {
 		l.collect(l.machine.SetImage(now, s.image, deleted))
 	}
 	for _, c := range inbox {
+		if c.survey != nil {
+			groups := l.machine.Survey()
+			l.held = append(l.held, heldAnswer{call: c, leave: func() { c.survey(groups) }, end: unknownEnd})
+			continue
+		}
 		l.ticket++
 		c.op.Ticket = l.ticket
 		l.calls[l.ticket] = c
@@ -355,7 +368,7 @@ func (l *loop) collect(out group.Output) {
 	for _, a := range out.Answers {
 		c := l.calls[a.Ticket]
 		delete(l.calls, a.Ticket)
-		l.held = append(l.held, heldAnswer{call: c, resp: a.Response, end: unknownEnd})
+		l.held = append(l.held, heldAnswer{call: c, leave: func() { c.done(a.Response) }, end: unknownEnd})
 	}
 }
 
@@ -421,7 +434,7 @@ func (l *loop) release(now time.Time) {
 	for ; n < len(l.held); n++ {
 		h := &l.held[n]
 		if h.end <= hw {
-			h.call.done(h.resp)
+			h.leave()
 			continue
 		}
 		if now.Before(h.deadline) {

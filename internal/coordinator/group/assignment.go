@@ -37,6 +37,19 @@ type owned map[topicPartition]int32
 
 func (o owned) equal(p owned) bool { return maps.Equal(o, p) }
 
+// samePartitions reports whether the epochs are all that differs.
+func (o owned) samePartitions(p owned) bool {
+	if len(o) != len(p) {
+		return false
+	}
+	for tp := range o {
+		if _, ok := p[tp]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
 // assignment drops the epochs.
 func (o owned) assignment() assignment {
 	a := assignment{}
@@ -79,5 +92,7 @@ func ownedOf(topics []records.ConsumerGroupCurrentMemberAssignmentTopicPartition
 }
 
 func sortedTopics[V any](m map[uuid.UUID]V) []uuid.UUID {
-	return slices.SortedFunc(maps.Keys(m), func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	return slices.SortedFunc(maps.Keys(m), compareIDs)
 }
+
+func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }

@@ -2,8 +2,6 @@ package group
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -24,6 +22,7 @@ type consumerGroup struct {
 	assignmentEpoch int32 // epoch that target was computed for
 	assignmentMs    int64 // when; 0 never
 	members         map[string]*consumerMember
+	tally           tally             // of members
 	static          map[string]string // member id by instance id
 	target          map[string]assignment
 	regexes         map[string]*resolvedRegex
@@ -87,7 +86,7 @@ func (s consumerState) String() string { return string(s) }
 const initialEpoch = 1
 
 func newConsumerGroup(id string) *consumerGroup {
-	return &consumerGroup{id: id, epoch: initialEpoch, members: map[string]*consumerMember{}, static: map[string]string{}, target: map[string]assignment{},
+	return &consumerGroup{id: id, epoch: initialEpoch, members: map[string]*consumerMember{}, tally: newTally(), static: map[string]string{}, target: map[string]assignment{},
 		regexes: map[string]*resolvedRegex{}, owner: map[topicPartition]string{}}
 }
 
@@ -112,24 +111,18 @@ func (mem *consumerMember) reconciled(epoch int32) bool {
 
 func (g *consumerGroup) sorted() []string { return slices.Sorted(maps.Keys(g.members)) }
 
-// topicsOf returns the topics that a member subscribes to, by name or by what its expression matches.
+// topicsOf returns the topics that a member subscribes to, by name or by what its expression matches, sorted.
 func (g *consumerGroup) topicsOf(mem *consumerMember) []string {
 	r := g.regexes[mem.regex]
-	if r == nil {
+	switch {
+	case r == nil:
 		return mem.topics
+	case len(mem.topics) == 0:
+		return r.topics
 	}
 	all := slices.Concat(mem.topics, r.topics)
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func (g *consumerGroup) isSubscribed(topic string) bool {
-	for _, mem := range g.members {
-		if _, ok := slices.BinarySearch(g.topicsOf(mem), topic); ok {
-			return true
-		}
-	}
-	return false
 }
 
 // checkCommit says whether a member may commit. One that is behind may, for what it has had since.
@@ -208,48 +201,6 @@ func migrationPolicy(name string) MigrationPolicy {
 	return MigrationPolicy{}
 }
 
-// hash is a digest of all topics that the group subscribes to: their ids, partitions and the racks of the replicas. If it
-// changes the group is assigned anew. It is ours alone: a coordinator of another make computes another, and assigns once more.
-func (m *Machine) hash(g *consumerGroup) int64 {
-	names := map[string]struct{}{}
-	for _, mem := range g.members {
-		for _, t := range g.topicsOf(mem) {
-			names[t] = struct{}{}
-		}
-	}
-	h := fnv.New64a()
-	found := false
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		t := m.image.TopicByName(name)
-		if t == nil {
-			continue
-		}
-		found = true
-		h.Write(t.ID[:])
-		for id, p := range t.Partitions() {
-			h.Write(binary.BigEndian.AppendUint32(nil, uint32(id)))
-			for _, rack := range m.racks(p.Replicas) {
-				h.Write([]byte(rack + "\x00"))
-			}
-		}
-	}
-	if !found {
-		return 0
-	}
-	return int64(h.Sum64())
-}
-
-// racks returns the racks of brokers, sorted.
-func (m *Machine) racks(brokers []int32) (out []string) {
-	for _, id := range brokers {
-		if b := m.image.Broker(id); b != nil && b.Rack != nil {
-			out = append(out, *b.Rack)
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // consumerSettings returns a group's settings.
 func (m *Machine) consumerSettings(g *consumerGroup) consumerSettings {
 	return m.settings.consumer(m.image.Config(metadata.Resource{Type: metadata.GroupConfig, Name: g.id}))
@@ -295,7 +246,7 @@ func (m *Machine) removeConsumer(g *consumerGroup, mem *consumerMember) {
 // bump begins a new epoch of the group.
 func (m *Machine) bump(g *consumerGroup) {
 	g.seen = m.imageSeq
-	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: g.epoch + 1, MetadataHash: m.hash(g)}, 0})
+	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: g.epoch + 1, MetadataHash: m.metadataHash(g)}, 0})
 }
 
 func (m *Machine) stopMember(g *consumerGroup, id string) {
@@ -393,8 +344,11 @@ func (m *Machine) replayedConsumer(id string, make bool) *consumerGroup {
 
 func (g *consumerGroup) replayMember(id string, v *records.ConsumerGroupMemberMetadataValue) {
 	old := g.members[id]
-	if old != nil && old.instanceID != nil && g.static[*old.instanceID] == id {
-		delete(g.static, *old.instanceID)
+	if old != nil {
+		g.tally.add(old, -1)
+		if old.instanceID != nil && g.static[*old.instanceID] == id {
+			delete(g.static, *old.instanceID)
+		}
 	}
 	if v == nil {
 		delete(g.members, id)
@@ -414,6 +368,7 @@ func (g *consumerGroup) replayMember(id string, v *records.ConsumerGroupMemberMe
 	}
 	slices.Sort(mem.topics)
 	g.members[id] = mem
+	g.tally.add(mem, 1)
 	if mem.instanceID != nil {
 		g.static[*mem.instanceID] = id
 	}
@@ -498,14 +453,7 @@ func (g *consumerGroup) targetEpochRecord(epoch int32, at int64) Record {
 
 // assignorName is the one most members prefer, or the default.
 func (m *Machine) assignorName(g *consumerGroup) string {
-	votes, best := map[string]int{}, ""
-	for _, id := range g.sorted() {
-		if a := g.members[id].assignor; a != nil {
-			if votes[*a]++; votes[*a] > votes[best] {
-				best = *a
-			}
-		}
-	}
+	best := g.tally.assignor()
 	if best == "" && len(m.settings.ConsumerAssignors) > 0 {
 		best = m.settings.ConsumerAssignors[0]
 	}
@@ -513,43 +461,80 @@ func (m *Machine) assignorName(g *consumerGroup) string {
 }
 
 // computeTarget assigns the partitions anew if the group has a newer epoch than its target and consumer.assignment.interval.ms
-// has passed since the last time.
+// has passed since the last time, or the clock went back behind it.
 func (m *Machine) computeTarget(g *consumerGroup) {
 	if g.epoch <= g.assignmentEpoch {
 		return
 	}
 	interval := m.consumerSettings(g).assignmentInterval.Milliseconds()
-	if g.assignmentMs != 0 && m.nowMs() < g.assignmentMs+interval {
+	if passed := m.nowMs() - g.assignmentMs; g.assignmentMs != 0 && passed >= 0 && passed < interval {
 		return
 	}
-	in := &assignorInput{members: g.sorted(), subscribed: map[string][]uuid.UUID{}, previous: g.target, partitions: map[uuid.UUID]int32{}}
-	slices.SortStableFunc(in.members, func(a, b string) int { return strings.Compare(g.members[a].orderID(), g.members[b].orderID()) })
-	for id, mem := range g.members {
-		ids := []uuid.UUID{}
-		for _, name := range g.topicsOf(mem) {
-			if t := m.image.TopicByName(name); t != nil {
-				ids = append(ids, t.ID)
-				in.partitions[t.ID] = int32(t.PartitionCount())
-			}
-		}
-		slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
-		in.subscribed[id] = ids
-	}
-	target := assign(m.assignorName(g), in)
-	for _, id := range g.sorted() {
-		if old, ok := g.target[id]; !ok || !old.equal(target[id]) {
-			m.emit(g.targetRecord(id, target[id]))
+	in := m.assignorInput(g)
+	target := in.assign(m.assignorName(g))
+	for i := range in.members {
+		id := in.members[i].id
+		if old, ok := g.target[id]; !ok || !old.equal(target[i]) {
+			m.emit(g.targetRecord(id, target[i]))
 		}
 	}
 	m.emit(g.targetEpochRecord(g.epoch, m.nowMs()))
 }
 
-// orderID sorts members such that a static one keeps its place when it restarts.
-func (mem *consumerMember) orderID() string {
-	if mem.instanceID != nil {
-		return *mem.instanceID
+// assignorInput is what an assignor gets to know of a group: static members first, by instance id, so that they keep their
+// place when they restart, then the others by id. Source: RangeAssignor.
+func (m *Machine) assignorInput(g *consumerGroup) *assignorInput {
+	in := &assignorInput{topics: map[uuid.UUID]int32{}}
+	ids := g.sorted()
+	slices.SortStableFunc(ids, func(a, b string) int { return g.members[a].compareInstance(g.members[b]) })
+	var names []string // of the member before, and their ids: most groups subscribe to the same
+	var topics []uuid.UUID
+	for _, id := range ids {
+		mem := g.members[id]
+		if mine := g.topicsOf(mem); topics == nil || !slices.Equal(mine, names) {
+			names, topics = mine, []uuid.UUID{}
+			for _, name := range mine {
+				if t := m.image.TopicByName(name); t != nil {
+					topics = append(topics, t.ID)
+					in.topics[t.ID] = int32(t.PartitionCount())
+				}
+			}
+			slices.SortFunc(topics, compareIDs)
+		}
+		one := assignee{id: id, topics: topics, previous: g.target[id]}
+		if mem.rackID != nil {
+			one.rack, in.racks = *mem.rackID, m.partitionRacks
+		}
+		in.members = append(in.members, one)
 	}
-	return mem.id
+	return in
+}
+
+// partitionRacks returns the racks of the brokers that have a replica of a partition; one may be there twice.
+func (m *Machine) partitionRacks(topic uuid.UUID, partition int32) (racks []string) {
+	p := m.image.Partition(topic, partition)
+	if p == nil {
+		return nil
+	}
+	for _, broker := range p.Replicas {
+		if rack, ok := m.racks[broker]; ok {
+			racks = append(racks, rack)
+		}
+	}
+	return racks
+}
+
+// compareInstance orders members by instance id, those without one last.
+func (mem *consumerMember) compareInstance(o *consumerMember) int {
+	switch {
+	case mem.instanceID != nil && o.instanceID != nil:
+		return strings.Compare(*mem.instanceID, *o.instanceID)
+	case mem.instanceID != nil:
+		return -1
+	case o.instanceID != nil:
+		return 1
+	}
+	return 0
 }
 
 // sameSubscription reports whether a record of the one says what a record of the other does.

@@ -73,20 +73,37 @@ func (m *Machine) checkConsumerHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 	if a := req.ServerAssignor; a != nil && !slices.Contains(m.settings.ConsumerAssignors, *a) {
 		return refuse(kerr.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *a, strings.Join(m.settings.ConsumerAssignors, ", "))
 	}
-	size := 0
-	for _, t := range req.SubscribedTopicNames {
-		size += len(t) + 3
-	}
-	if req.SubscribedTopicRegex != nil {
-		size += len(*req.SubscribedTopicRegex)
-	}
-	if size > m.settings.MaxRecordBytes {
-		return refuse(kerr.InvalidRequest, "The subscription takes %d bytes, and a record of __consumer_offsets holds %d; subscribe to fewer topics or by a regular expression.", size, m.settings.MaxRecordBytes)
+	if err := m.checkConsumerSize(req); err != nil {
+		return err
 	}
 	if re := req.SubscribedTopicRegex; re != nil && *re != "" {
 		if _, err := regexp.Compile(*re); err != nil {
 			return refuse(kerr.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", *re, err)
 		}
+	}
+	return nil
+}
+
+// checkConsumerSize refuses what no record could hold. (Apache accepts it, and fails when it writes the member.)
+func (m *Machine) checkConsumerSize(req *kmsg.ConsumerGroupHeartbeatRequest) *refusalError {
+	size := 0
+	for _, s := range req.SubscribedTopicNames {
+		size += len(s) + 3
+	}
+	for _, s := range []*string{req.SubscribedTopicRegex, req.InstanceID, req.RackID} {
+		if s != nil {
+			size += len(*s)
+		}
+	}
+	switch {
+	case !fits(req.Group):
+		return refuse(kerr.InvalidRequest, "GroupId has %d bytes, and at most %d are possible.", len(req.Group), maxString)
+	case !fits(req.MemberID):
+		return refuse(kerr.InvalidRequest, "MemberId has %d bytes, and at most %d are possible.", len(req.MemberID), maxString)
+	case req.SubscribedTopicRegex != nil && !fits(*req.SubscribedTopicRegex):
+		return refuse(kerr.InvalidRequest, "SubscribedTopicRegex has %d bytes, and at most %d are possible.", len(*req.SubscribedTopicRegex), maxString)
+	case size > m.settings.MaxRecordBytes:
+		return refuse(kerr.InvalidRequest, "The subscription takes %d bytes, and a record of __consumer_offsets holds %d; subscribe to fewer topics or by a regular expression.", size, m.settings.MaxRecordBytes)
 	}
 	return nil
 }
@@ -116,7 +133,7 @@ func (m *Machine) heartbeatConsumer(op Op, req *kmsg.ConsumerGroupHeartbeatReque
 	resp.MemberID, resp.MemberEpoch = &id, now.epoch
 	resp.HeartbeatIntervalMillis = int32(m.consumerSettings(g).heartbeatInterval.Milliseconds())
 	full := req.MemberEpoch == 0 || req.RebalanceTimeoutMillis != -1 && (req.SubscribedTopicNames != nil || req.SubscribedTopicRegex != nil) && req.Topics != nil
-	if full || !now.assigned.assignment().equal(before.assigned.assignment()) {
+	if full || !now.assigned.samePartitions(before.assigned) {
 		resp.Assignment = responseAssignment(now.assigned.assignment())
 	}
 	return nil
@@ -280,7 +297,7 @@ func (m *Machine) updateMember(g *consumerGroup, before, next *consumerMember, o
 	}
 	if !bump && (changed || g.seen != m.imageSeq) {
 		g.seen = m.imageSeq
-		bump = m.hash(g) != g.metadataHash
+		bump = m.metadataHash(g) != g.metadataHash
 	}
 	if bump {
 		m.bump(g)
@@ -290,13 +307,8 @@ func (m *Machine) updateMember(g *consumerGroup, before, next *consumerMember, o
 
 // forgetRegex removes a regular expression that no member has any more.
 func (m *Machine) forgetRegex(g *consumerGroup, regex string) {
-	if g.regexes[regex] == nil {
+	if g.regexes[regex] == nil || g.tally.regexes[regex] > 0 {
 		return
-	}
-	for _, mem := range g.members {
-		if mem.regex == regex {
-			return
-		}
 	}
 	m.emit(Record{Key: &records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: regex}})
 }
@@ -304,15 +316,9 @@ func (m *Machine) forgetRegex(g *consumerGroup, regex string) {
 // resolve finds the topics of the group's regular expressions: of those that are new, and of all if the topics changed or
 // some time has passed, as who may see what can change as well. It reports whether a match did.
 func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
-	expressions := map[string]bool{}
-	for _, mem := range g.members {
-		if mem.regex != "" {
-			expressions[mem.regex] = true
-		}
-	}
-	for _, re := range slices.Sorted(maps.Keys(expressions)) {
+	for _, re := range slices.Sorted(maps.Keys(g.tally.regexes)) {
 		known := g.regexes[re]
-		if known != nil && g.seen == m.imageSeq && m.nowMs() < known.atMs+m.settings.RegexRefreshInterval.Milliseconds() {
+		if known != nil && g.seen == m.imageSeq && known.isFresh(m.nowMs(), m.settings.RegexRefreshInterval.Milliseconds()) {
 			continue
 		}
 		topics := m.matching(re, op.MayDescribe)
@@ -324,6 +330,12 @@ func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
 			&records.ConsumerGroupRegularExpressionValue{Topics: topics, Version: m.image.Offset, Timestamp: m.nowMs()}, 0})
 	}
 	return changed
+}
+
+// isFresh reports whether a match is no older than an interval; one of the future is not: the clock went back.
+func (r *resolvedRegex) isFresh(nowMs, interval int64) bool {
+	age := nowMs - r.atMs
+	return age >= 0 && age < interval
 }
 
 // matching returns the topics whose whole name matches, by name. The syntax is RE2's, as is the one of Apache's coordinator, so

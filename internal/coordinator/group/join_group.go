@@ -1,6 +1,8 @@
 package group
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -13,6 +15,11 @@ func (m *Machine) joinGroup(op Op, req *kmsg.JoinGroupRequest) {
 	}
 	if req.Group == "" {
 		refuse(kerr.InvalidGroupID, req.MemberID)
+		return
+	}
+	req.Protocols = distinctProtocols(req.Protocols)
+	if err := m.checkJoinSize(op, req); err != nil {
+		refuse(err, "")
 		return
 	}
 	if s := ms(req.SessionTimeoutMillis); s < m.settings.MinSessionTimeout || s > m.settings.MaxSessionTimeout {
@@ -42,6 +49,41 @@ func (m *Machine) joinGroup(op Op, req *kmsg.JoinGroupRequest) {
 		return
 	}
 	m.joinKnown(op, req, g)
+}
+
+// distinctProtocols leaves out what a member lists for the second time.
+func distinctProtocols(all []kmsg.JoinGroupRequestProtocol) []kmsg.JoinGroupRequestProtocol {
+	seen := make(map[string]bool, len(all))
+	return slices.DeleteFunc(all, func(p kmsg.JoinGroupRequestProtocol) bool {
+		again := seen[p.Name]
+		seen[p.Name] = true
+		return again
+	})
+}
+
+// checkJoinSize refuses what no record could hold. (Apache accepts it, and fails when it writes the group.)
+func (m *Machine) checkJoinSize(op Op, req *kmsg.JoinGroupRequest) *kerr.Error {
+	prefix := op.ClientID
+	if req.InstanceID != nil {
+		prefix = *req.InstanceID
+	}
+	if !fits(req.Group) {
+		return kerr.InvalidGroupID
+	}
+	if !fits(req.MemberID) || !fits(req.ProtocolType) || len(prefix)+len("-")+uuidLength > maxString {
+		return kerr.InvalidRequest
+	}
+	size := 0
+	for i := range req.Protocols {
+		if !fits(req.Protocols[i].Name) {
+			return kerr.InvalidRequest
+		}
+		size += len(req.Protocols[i].Name) + len(req.Protocols[i].Metadata) + 8
+	}
+	if size > m.settings.MaxRecordBytes {
+		return kerr.UnknownServerError
+	}
+	return nil
 }
 
 // classicToJoin returns the group, made if a member without id asks for it, or nil. A consumer group that is

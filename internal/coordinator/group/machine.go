@@ -19,6 +19,7 @@
 package group
 
 import (
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -67,8 +68,11 @@ type Output struct {
 type Machine struct {
 	settings *Settings
 	image    *metadata.Image
-	// imageSeq counts the images, so that a group knows whether it has seen this one.
+	// imageSeq counts the images, so that a group knows whether it has seen this one. racks are those of the brokers in it, digests
+	// those of topics, by id, that metadataHash has needed.
 	imageSeq uint64
+	racks    map[int32]string
+	digests  map[uuid.UUID]topicDigest
 	newID    func() uuid.UUID
 
 	now     time.Time // of the running step
@@ -99,7 +103,10 @@ func New(o Options) *Machine {
 	if o.NewID == nil {
 		o.NewID = uuid.Random
 	}
-	return &Machine{settings: o.Settings, image: o.Image, imageSeq: 1, newID: o.NewID, groups: map[string]*group{}, offsets: newOffsets()}
+	m := &Machine{settings: o.Settings, image: o.Image, imageSeq: 1, digests: map[uuid.UUID]topicDigest{}, newID: o.NewID, groups: map[string]*group{},
+		offsets: newOffsets()}
+	m.imageChanged(false)
+	return m
 }
 
 // Step performs one operation. Requests are JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit,
@@ -193,6 +200,7 @@ func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []s
 	m.now = now
 	m.image = img
 	m.imageSeq++
+	m.imageChanged(len(deletedTopics) > 0)
 	for _, topic := range deletedTopics {
 		m.deleteOffsetsOfTopic(topic)
 	}
@@ -225,6 +233,12 @@ func (m *Machine) take() Output {
 	m.out = Output{}
 	return out
 }
+
+// maxString is the length in bytes of a string in the key of a record, or in the record of a classic group, at most. A longer one must not
+// get there.
+const maxString = math.MaxInt16
+
+func fits(s string) bool { return len(s) <= maxString }
 
 func (m *Machine) nowMs() int64 { return m.now.UnixMilli() }
 

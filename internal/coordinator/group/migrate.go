@@ -90,7 +90,7 @@ func (m *Machine) upgrade(c *classicGroup) *consumerGroup {
 		m.emit(g.metadataRecord(mem))
 	}
 	g = m.groups[c.id].consumer
-	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: c.generation, MetadataHash: m.hash(g)}, 0})
+	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: c.generation, MetadataHash: m.metadataHash(g)}, 0})
 	for _, mem := range members {
 		m.emit(g.targetRecord(mem.id, mem.assigned.assignment()))
 	}
@@ -138,12 +138,7 @@ func (m *Machine) upgraded(c *classicGroup, old *classicMember, taken owned) *co
 
 // downgrades reports whether a group becomes classic, as all its members are.
 func (m *Machine) downgrades(g *consumerGroup) bool {
-	for _, mem := range g.members {
-		if mem.classic == nil {
-			return false
-		}
-	}
-	return len(g.members) > 0 && m.settings.MigrationPolicy.Downgrade && len(g.members) <= m.settings.MaxSize
+	return len(g.members) > 0 && g.tally.classic == len(g.members) && m.settings.MigrationPolicy.Downgrade && len(g.members) <= m.settings.MaxSize
 }
 
 // downgrade makes a classic group of a consumer group whose members all speak the classic protocol. Each is assigned its
@@ -262,13 +257,6 @@ func (m *Machine) checkClassicJoin(g *consumerGroup, req *kmsg.JoinGroupRequest,
 	if g.members[id] == nil && len(g.members) >= m.settings.ConsumerMaxSize {
 		return kerr.GroupMaxSizeReached
 	}
-	size := 0
-	for _, p := range req.Protocols {
-		size += len(p.Name) + len(p.Metadata) + 8
-	}
-	if size > m.settings.MaxRecordBytes {
-		return kerr.UnknownServerError
-	}
 	if req.ProtocolType != consumerProtocol || !g.supportsClassic(req.Protocols) {
 		return kerr.InconsistentGroupProtocol
 	}
@@ -286,17 +274,7 @@ func (m *Machine) checkClassicJoin(g *consumerGroup, req *kmsg.JoinGroupRequest,
 
 // supportsClassic reports whether one of a member's protocols is one of all classic members.
 func (g *consumerGroup) supportsClassic(protocols []kmsg.JoinGroupRequestProtocol) bool {
-	classic, supported := 0, map[string]int{}
-	for _, mem := range g.members {
-		if mem.classic == nil {
-			continue
-		}
-		classic++
-		for _, p := range mem.classic.protocols {
-			supported[p.Name]++
-		}
-	}
-	return slices.ContainsFunc(protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return supported[p.Name] == classic })
+	return slices.ContainsFunc(protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return g.tally.protocols[p.Name] == g.tally.classic })
 }
 
 // classicMemberOf finds the member that a classic request speaks for.

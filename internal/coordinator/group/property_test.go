@@ -15,11 +15,13 @@ import (
 )
 
 // The property tests run clients against one machine: classic ones, which rejoin when they are told to, and ones with the
-// new protocol. They come, leave, fall silent and come back; topics grow and go; the coordinator moves. After each step
+// new protocol. They come, leave, fall silent and come back, commit, and commit once more when they are no members any more; topics grow,
+// go and come again; the coordinator moves, and fails to write what it has just decided. After each step
 //
 //   - the log replayed says what lives,
-//   - no partition has two owners: in a classic generation as its leader assigned it, in a consumer group as the members were told,
-//   - no committed offset went back by itself.
+//   - no partition has two owners in a generation,
+//   - none goes to another member before the one that had it gave it back, or is no member any more,
+//   - no committed offset went back.
 //
 // When nothing changes any more each partition soon has exactly one owner.
 
@@ -38,13 +40,19 @@ type client struct {
 	syncing    Ticket
 	mustRejoin bool
 	seen       string // the topics when it joined last: it joins again when they are others, which a leader's rebalance comes of
+
+	goneID    string // what it was when it was a member last
+	goneEpoch int32
 }
 
 type model struct {
 	*world
 	clients []*client
-	// offsets are those committed, by partition name; atLeast what a fetch must not be below.
-	atLeast map[string]int64
+	// committed are the offsets by topic, with its id.
+	committed map[string]int64
+	// generation is the last of a classic group, and owners who is assigned what in each, by "generation topic-partition".
+	generation int32
+	owners     map[string]string
 }
 
 const groupID = "g"
@@ -85,9 +93,10 @@ func (m *model) join(c *client) {
 func (m *model) classicBeat(c *client) {
 	r := kmsg.NewPtrHeartbeatRequest()
 	r.Version, r.Group, r.MemberID, r.InstanceID, r.Generation = 4, groupID, c.id, c.instance, c.epoch
-	_, answers := m.do(r, c.name)
-	switch code(answers[0].Response.(*kmsg.HeartbeatResponse).ErrorCode) {
-	case "ok":
+	own, answers := m.own(r, c)
+	m.answered(answers)
+	switch code(own.(*kmsg.HeartbeatResponse).ErrorCode) {
+	case "ok", "NOT_COORDINATOR":
 	case "REBALANCE_IN_PROGRESS":
 		c.mustRejoin = true
 	case "ILLEGAL_GENERATION":
@@ -98,7 +107,20 @@ func (m *model) classicBeat(c *client) {
 	}
 }
 
-func (c *client) lose() { c.epoch, c.owns = 0, nil }
+func (c *client) lose() {
+	if c.epoch > 0 {
+		c.goneID, c.goneEpoch = c.id, c.epoch
+	}
+	c.epoch, c.owns = 0, nil
+}
+
+// own performs a request that is never parked and returns its answer, and those to others.
+func (m *model) own(r kmsg.Request, c *client) (kmsg.Response, []Answer) {
+	ticket, answers := m.do(r, c.name)
+	i := slices.IndexFunc(answers, func(a Answer) bool { return a.Ticket == ticket })
+	own := answers[i].Response
+	return own, slices.Delete(answers, i, i+1)
+}
 
 func (m *model) answered(answers []Answer) {
 	for _, a := range answers {
@@ -193,7 +215,7 @@ func (m *model) lead(r *kmsg.JoinGroupResponse) []kmsg.SyncGroupRequestGroupAssi
 func (m *model) synced(c *client, r *kmsg.SyncGroupResponse) {
 	switch code(r.ErrorCode) {
 	case "ok":
-	case "REBALANCE_IN_PROGRESS":
+	case "REBALANCE_IN_PROGRESS", "NOT_COORDINATOR":
 		c.mustRejoin = true
 		return
 	default:
@@ -216,6 +238,7 @@ func (m *model) synced(c *client, r *kmsg.SyncGroupResponse) {
 			c.owns[topicPartition{topic.ID, p}] = true
 		}
 	}
+	m.checkGeneration(c)
 	for tp := range had {
 		if !c.owns[tp] {
 			c.mustRejoin = true // it gave something back: cooperative clients come again
@@ -235,10 +258,11 @@ func (m *model) beat(c *client) {
 	if c.epoch == 0 {
 		r.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	}
-	_, answers := m.do(r, c.name)
-	resp := answers[len(answers)-1].Response.(*kmsg.ConsumerGroupHeartbeatResponse)
-	m.answered(answers[:len(answers)-1])
+	own, answers := m.own(r, c)
+	resp := own.(*kmsg.ConsumerGroupHeartbeatResponse)
+	m.answered(answers)
 	switch code(resp.ErrorCode) {
+	case "NOT_COORDINATOR":
 	case "ok":
 		c.epoch = resp.MemberEpoch
 		if resp.Assignment == nil {
@@ -278,13 +302,47 @@ func (m *model) leave(c *client) {
 	c.silent = true
 }
 
+// checkGeneration: what a member of a classic group is assigned nobody else is in the same generation.
+func (m *model) checkGeneration(c *client) {
+	if g := m.machine.groups[groupID]; g == nil || g.classic == nil {
+		return
+	}
+	if c.epoch < m.generation { // the group began anew
+		clear(m.owners)
+	}
+	m.generation = c.epoch
+	for tp := range c.owns {
+		key := fmt.Sprintf("%d %x-%d", c.epoch, tp.topic, tp.partition)
+		if other, ok := m.owners[key]; ok && other != c.name {
+			m.t.Fatalf("%s is both %s's and %s's", key, other, c.name)
+		}
+		m.owners[key] = c.name
+	}
+}
+
 // check looks for partitions that two have: two members by the coordinator's word, and, of those clients that are still
-// members, two by their own.
+// members, two by their own; and for offsets that are not what was committed last.
 func (m *model) check() {
-	m.checkReplay()
+	told := map[topicPartition]string{}
+	for _, c := range m.clients {
+		if !m.isMember(c.id) || c.epoch == 0 {
+			continue
+		}
+		for tp := range c.owns {
+			if other, ok := told[tp]; ok {
+				m.t.Fatalf("%x-%d: both %s and %s were told that they own it", tp.topic, tp.partition, other, c.id)
+			}
+			told[tp] = c.id
+		}
+	}
+	for topic := range m.topics {
+		if o, _ := m.machine.offsets.get(offsetKey{groupID, topic, 0}); o.offset != m.committed[m.key(topic)] {
+			m.t.Fatalf("%s: committed %d, and the group has %d", topic, m.committed[m.key(topic)], o.offset)
+		}
+	}
 	g := m.machine.groups[groupID]
 	if g == nil || g.consumer == nil {
-		return // a classic leader's assignment is the client's doing
+		return
 	}
 	owner := map[topicPartition]string{}
 	for _, id := range g.consumer.sorted() {
@@ -298,35 +356,50 @@ func (m *model) check() {
 			}
 		}
 	}
-	told := map[topicPartition]string{}
-	for _, c := range m.clients {
-		if mem := g.consumer.members[c.id]; mem == nil || mem.classic != nil || c.epoch == 0 {
-			continue
-		}
-		for tp := range c.owns {
-			if other, ok := told[tp]; ok {
-				m.t.Fatalf("%x-%d: both %s and %s were told that they own it", tp.topic, tp.partition, other, c.id)
-			}
-			told[tp] = c.id
-		}
+}
+
+func (m *model) isMember(id string) bool {
+	switch g := m.machine.groups[groupID]; {
+	case g == nil:
+		return false
+	case g.classic != nil:
+		return g.classic.members[id] != nil
+	default:
+		return g.consumer.members[id] != nil
 	}
 }
+
+// key names a topic such that one that is created again is another.
+func (m *model) key(topic string) string { return topic + m.ofTopic[topic].String() }
 
 // commit commits for whoever is a member, a little further than before.
 func (m *model) commit(c *client) {
 	for _, topic := range slices.Sorted(maps.Keys(m.topics)) {
-		key := topic + m.ofTopic[topic].String()
-		r := kmsg.NewPtrOffsetCommitRequest()
-		r.Version, r.Group, r.MemberID, r.InstanceID, r.Generation = 9, groupID, c.id, c.instance, c.epoch
-		r.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Partition: 0, Offset: m.atLeast[key] + 1}}}}
-		_, answers := m.do(r, c.name)
-		if answers[0].Response.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0 {
-			m.atLeast[key]++
+		if m.commitAs(c, c.id, c.epoch, topic, m.committed[m.key(topic)]+1) {
+			m.committed[m.key(topic)]++
 		}
-		o, _ := m.machine.offsets.get(offsetKey{groupID, topic, 0})
-		if o.offset != m.atLeast[key] {
-			m.t.Fatalf("%s: committed %d, and the group has %d", topic, m.atLeast[key], o.offset)
+	}
+}
+
+func (m *model) commitAs(c *client, id string, epoch int32, topic string, at int64) bool {
+	r := kmsg.NewPtrOffsetCommitRequest()
+	r.Version, r.Group, r.MemberID, r.InstanceID, r.Generation = 9, groupID, id, c.instance, epoch
+	r.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: topic, Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Partition: 0, Offset: at}}}}
+	own, answers := m.own(r, c)
+	m.answered(answers)
+	return own.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode == 0
+}
+
+// commitLate commits the beginning once more, as who has not heard that it is no member any more.
+func (m *model) commitLate(c *client) {
+	if c.goneID == "" || m.isMember(c.goneID) {
+		return
+	}
+	for topic := range m.topics {
+		if m.commitAs(c, c.goneID, c.goneEpoch, topic, 0) {
+			m.t.Fatalf("%s, which is no member, committed as of epoch %d", c.goneID, c.goneEpoch)
 		}
+		return
 	}
 }
 
@@ -337,6 +410,7 @@ func (m *model) settle() {
 			m.check()
 		}
 		m.answered(m.advance(time.Second))
+		m.checkReplay()
 	}
 }
 
@@ -392,7 +466,7 @@ func TestGroupsUnderChange(t *testing.T) {
 }
 
 func underChange(t *rapid.T, classic func(i int) bool) {
-	m := &model{world: newWorld(t), atLeast: map[string]int64{}}
+	m := &model{world: newWorld(t), committed: map[string]int64{}, owners: map[string]string{}}
 	m.topic("t", 3)
 	m.topic("u", 2)
 	for i := range rapid.IntRange(1, 5).Draw(t, "clients") {
@@ -410,7 +484,7 @@ func underChange(t *rapid.T, classic func(i int) bool) {
 	}
 	any := rapid.SampledFrom(m.clients)
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
-		switch rapid.IntRange(0, 12).Draw(t, "step") {
+		switch rapid.IntRange(0, 14).Draw(t, "step") {
 		case 0, 1, 2, 3, 4:
 			m.run(any.Draw(t, "runs"))
 		case 5, 6:
@@ -435,9 +509,15 @@ func underChange(t *rapid.T, classic func(i int) bool) {
 			}
 		case 12:
 			m.commit(any.Draw(t, "commits"))
+		case 13:
+			m.commitLate(any.Draw(t, "commits late"))
+		case 14:
+			m.lose = true
 		}
 		m.check()
+		m.checkReplay()
 	}
+	m.lose = false
 	// Static members that fell silent keep their place for their session; so long it may take.
 	m.settle()
 	m.checkSettled()

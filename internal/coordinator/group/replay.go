@@ -51,6 +51,9 @@ func modern(v *records.LegacyOffsetCommitValue) *records.OffsetCommitValue {
 	return out
 }
 
+// uuidLength is the length of an id that formatUUID prints.
+const uuidLength = 36
+
 // formatUUID prints an id as Java's UUID does, which is how member ids of Apache's brokers look.
 func formatUUID(u uuid.UUID) string {
 	h := hex.EncodeToString(u[:])

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/config"
 	"ottla/internal/metadata"
+	"ottla/internal/protocol"
 	"ottla/internal/protocol/records"
 	"ottla/internal/uuid"
 )
@@ -22,6 +24,8 @@ type world struct {
 	t        tester
 	machine  *Machine
 	log      []Record // as decoded from their bytes
+	shadow   *Machine // has replayed the log and does nothing else
+	lose     bool     // the records of the next request cannot be appended
 	now      time.Time
 	ids      uint32
 	topicIDs byte
@@ -47,7 +51,7 @@ func newWorld(t tester, set ...string) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, now: time.UnixMilli(1_000_000), image: metadata.Empty, config: c, started: map[Ticket]kmsg.Request{}, topics: map[string]int32{}, ofTopic: map[string]uuid.UUID{}}
-	w.machine = w.newMachine()
+	w.machine, w.shadow = w.newMachine(), w.newMachine()
 	w.take(w.machine.Loaded(w.now))
 	return w
 }
@@ -91,10 +95,20 @@ func (w *world) topic(name string, partitions int32) []Answer {
 func (w *world) do(req kmsg.Request, client string) (Ticket, []Answer) {
 	w.tickets++
 	w.started[w.tickets] = req
-	return w.tickets, w.take(w.machine.Step(w.now, Op{Ticket: w.tickets, Request: req, ClientID: client, ClientHost: "/10.0.0.1"}))
+	out := w.machine.Step(w.now, Op{Ticket: w.tickets, Request: req, ClientID: client, ClientHost: "/10.0.0.1"})
+	if !w.lose {
+		return w.tickets, w.take(out)
+	}
+	w.lose = false
+	answers := w.restart()
+	for _, a := range out.Answers {
+		answers = append(answers, Answer{a.Ticket, protocol.ErrorAnswer(w.started[a.Ticket], kerr.NotCoordinator.Code)})
+		delete(w.started, a.Ticket)
+	}
+	return w.tickets, answers
 }
 
-// take keeps an output's records in the log, by way of their bytes, and holds the machine against a replay.
+// take keeps an output's records in the log, by way of their bytes.
 func (w *world) take(out Output) []Answer {
 	for _, r := range out.Records {
 		var value []byte
@@ -106,6 +120,7 @@ func (w *world) take(out Output) []Answer {
 			w.t.Fatalf("%T: %v", r.Key, err)
 		}
 		w.log = append(w.log, Record{k, v, r.Version})
+		w.shadow.Replay(k, v, noProducerID)
 	}
 	for _, a := range out.Answers {
 		if w.started[a.Ticket] == nil {
@@ -134,19 +149,10 @@ func (w *world) advance(d time.Duration) (answers []Answer) {
 	}
 }
 
-// replayed returns a machine that was loaded from the log.
-func (w *world) replayed() *Machine {
-	m := w.newMachine()
-	for _, r := range w.log {
-		m.Replay(r.Key, r.Value, noProducerID)
-	}
-	return m
-}
-
 // checkReplay fails the test if the log says something else than the machine.
 func (w *world) checkReplay() {
 	w.t.Helper()
-	if diff := cmp.Diff(durable(w.machine, w.machine), durable(w.replayed(), w.machine)); diff != "" {
+	if diff := cmp.Diff(durable(w.machine, w.machine), durable(w.shadow, w.machine)); diff != "" {
 		w.t.Fatalf("the log replayed (+) is not what lives (-):\n%s", diff)
 	}
 }
@@ -157,7 +163,10 @@ func (w *world) restart() []Answer {
 	for _, a := range answers {
 		delete(w.started, a.Ticket)
 	}
-	w.machine = w.replayed()
+	w.machine = w.newMachine()
+	for _, r := range w.log {
+		w.machine.Replay(r.Key, r.Value, noProducerID)
+	}
 	w.machine.SetImage(w.now, w.image, nil)
 	return append(answers, w.take(w.machine.Loaded(w.now))...)
 }
