@@ -124,7 +124,7 @@ func (b *Broker) start(ctx context.Context, logger *slog.Logger) (err error) {
 	}
 	info := b.node.Info()
 	b.console, err = console.Start(listener, console.Options{
-		Node: b.node, Registry: registry, Logger: logger, Info: console.Info{
+		Node: b.node, Registry: registry, Logger: b.node.Logger("console"), Info: console.Info{
 			Version: Version, Revision: revision(), NodeID: info.NodeID, ClusterID: info.ClusterID,
 			Rack: b.config.String("broker.rack"), Roles: b.config.List("process.roles"),
 		},

@@ -51,7 +51,8 @@ type Broker struct {
 	static      *config.Config // of file, environment and command line
 	effective   atomic.Pointer[config.Config]
 	fs          vfs.FS
-	logger      *slog.Logger
+	loggers     *loggers
+	logger      *slog.Logger // of this package
 	registerer  prometheus.Registerer
 	listen      func(ctx context.Context, network, address string) (net.Listener, error)
 	dial        transport.DialFunc
@@ -105,11 +106,12 @@ func Start(ctx context.Context, o Options) (*Broker, error) {
 func newBroker(o Options) *Broker {
 	c := o.Config
 	b := &Broker{
-		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, logger: o.Logger, registerer: o.Registerer,
+		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, loggers: newLoggers(o.Logger.Handler()), registerer: o.Registerer,
 		listen: o.Listen, dial: o.Dial, authorizer: auth.AllowAll, began: time.Now(),
 		images: newImages(), changes: newPartitionChanges(),
 		sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots"), memoryLimit(c.Bytes("ottla.memory.limit"))),
 	}
+	b.logger = b.loggers.named("broker")
 	if b.listen == nil {
 		b.listen = new(net.ListenConfig).Listen
 	}
@@ -186,14 +188,14 @@ func (b *Broker) openQuorum(ctx, _ context.Context) error {
 	if c.IsController() {
 		b.voter, err = quorum.OpenVoter(quorum.VoterOptions{
 			FS: b.fs, Dir: c.MetadataLogDir(), ClusterID: b.clusterID, NodeID: b.nodeID, DirectoryID: dir.ID(), Voters: b.voters(dir.ID()),
-			Send: b.raft.send, ElectionTimeout: c.Duration("controller.quorum.election.timeout.ms"), Logger: b.logger,
+			Send: b.raft.send, ElectionTimeout: c.Duration("controller.quorum.election.timeout.ms"), Logger: b.loggers.named("quorum"),
 			Registerer: b.registerer, OnFailure: onFailure,
 		})
 		b.quorum = b.voter
 	} else {
 		b.quorum, err = quorum.OpenObserver(ctx, quorum.ObserverOptions{
 			FS: b.fs, Dir: c.MetadataLogDir(), ClusterID: b.clusterID, NodeID: b.nodeID, DirectoryID: dir.ID(), Controllers: b.knownControllers(),
-			Call: b.controllers.at, Logger: b.logger, OnFailure: onFailure,
+			Call: b.controllers.at, Logger: b.loggers.named("quorum"), OnFailure: onFailure,
 		})
 	}
 	if err != nil {
@@ -210,7 +212,7 @@ func (b *Broker) startController(_, background context.Context) error {
 		return nil
 	}
 	b.controller = controller.New(controller.Options{
-		NodeID: b.nodeID, ClusterID: b.clusterID, Config: b.static, Listeners: b.advertised(protocol.OnController), Quorum: b.voter, Events: b.voter.Cursor(), Logger: b.logger,
+		NodeID: b.nodeID, ClusterID: b.clusterID, Config: b.static, Listeners: b.advertised(protocol.OnController), Quorum: b.voter, Events: b.voter.Cursor(), Logger: b.loggers.named("controller"),
 		OnFailure: b.fail,
 	})
 	b.controllers.local = b.askController
@@ -227,7 +229,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	}
 	replicas := replica.NewSet(replica.Options{
 		NodeID: b.nodeID, Dirs: b.dataDirs(), Config: b.replicaConfig, LagTimeMax: b.static.Duration("replica.lag.time.max.ms"),
-		AlterPartition: b.alterISR, OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.logger,
+		AlterPartition: b.alterISR, OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.loggers.named("replica"),
 	})
 	b.replicas = replicas // at once: a directory may fail while others are still being read
 	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
@@ -238,7 +240,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	b.stored = nil
 	b.recovered = true
 	b.groups = coordinator.NewGroups(coordinator.Options{
-		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.logger,
+		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.loggers.named("coordinator"),
 	})
 	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
 	return b.registerGroupMetrics()

@@ -13,7 +13,7 @@ import (
 )
 
 // describeConfigs tells the effective configuration of topics, brokers, groups and client metrics subscriptions, and who
-// set each value (ConfigHelper).
+// set each value (ConfigHelper); and the levels of this node's loggers.
 func (b *Broker) describeConfigs(ctx context.Context, req *kmsg.DescribeConfigsRequest) *kmsg.DescribeConfigsResponse {
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
 	resp.Resources = []kmsg.DescribeConfigsResponseResource{}
@@ -72,6 +72,8 @@ func (b *Broker) describeConfig(ctx context.Context, r *kmsg.DescribeConfigsRequ
 			return nil, refusal(kerr.InvalidRequest, "Client metrics subscription name must not be empty")
 		}
 		return config.DescribeClientMetrics(img.Config(resource), d), nil
+	case brokerLoggerConfig:
+		return b.describeLoggers(ctx, resource.Name, d)
 	}
 	return nil, refusal(kerr.InvalidRequest, "Resource type %d has no configuration that can be described.", r.ResourceType)
 }

@@ -22,7 +22,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 		d, err := storage.OpenDir(ctx, storage.DirOptions{
 			FS: b.fs, Path: path, NodeID: b.nodeID, RecoveryThreads: c.Int("num.recovery.threads.per.data.dir"),
 			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: c.Duration("log.flush.offset.checkpoint.interval.ms"),
-			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.logger,
+			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.loggers.named("storage"),
 			OnFailure: func(err error) { b.dirFailed(path, err) },
 			LogConfig: func(topic string) storage.LogConfig { return b.stored(topic) },
 		})

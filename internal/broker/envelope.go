@@ -32,6 +32,8 @@ func (b *Broker) askController(ctx context.Context, req kmsg.Request) (kmsg.Resp
 		return b.voter.Describe(req), nil
 	case *kmsg.DescribeConfigsRequest:
 		return b.describeConfigs(ctx, req), nil
+	case *kmsg.IncrementalAlterConfigsRequest:
+		return b.alterHereFirst(ctx, req, func(kmsg.ConfigResourceType, string) error { return nil }, b.controller.Handle)
 	case *protocol.RaftMessageRequest:
 		return b.raftMessage(req)
 	case *kmsg.EnvelopeRequest:

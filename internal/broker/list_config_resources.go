@@ -11,9 +11,6 @@ import (
 	"ottla/internal/metadata"
 )
 
-// brokerLoggerConfig is a resource type that only exists in requests: the log levels of one broker.
-const brokerLoggerConfig metadata.ResourceType = 8
-
 // listConfigResources lists what has, or can have, a configuration (KIP-1142). Version 0 knows client metrics only.
 func (b *Broker) listConfigResources(ctx context.Context, req *kmsg.ListConfigResourcesRequest) *kmsg.ListConfigResourcesResponse {
 	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)

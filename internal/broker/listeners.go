@@ -93,7 +93,7 @@ func (b *Broker) newServer() *transport.Server {
 	c := b.static
 	return transport.NewServer(transport.Options{
 		Handler: apis{b}, Budget: transport.NewBudget(c.Long("queued.max.request.bytes"), memoryLimit(c.Bytes("ottla.memory.limit"))),
-		Logger: b.logger, Registerer: b.registerer, Limits: connectionLimits(c),
+		Logger: b.loggers.named("transport"), Registerer: b.registerer, Limits: connectionLimits(c),
 		MaxRequestBytes: c.Int("socket.request.max.bytes"), MaxIdle: c.Duration("connections.max.idle.ms"),
 		SendBufferBytes: c.Int("socket.send.buffer.bytes"), ReceiveBufferBytes: c.Int("socket.receive.buffer.bytes"),
 		FirstFrame: c.Duration("ottla.frame.timeout.ms"), Progress: c.Duration("ottla.frame.timeout.ms"),
