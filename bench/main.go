@@ -149,7 +149,7 @@ func measure(ctx context.Context, o options, chosen []workload, brokers []party)
 	defer fresh.Close()
 
 	r := &runner{options: o, size: bytes, kbenchPath: kbench, work: work, port: firstPort, raw: fresh,
-		id: time.Now().UTC().Format("2006-01-02T15:04Z"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+		id: time.Now().UTC().Format("2006-01-02T15:04:05Z"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	if r.scale = full; o.quick {
 		r.scale = quick
 	}

@@ -230,6 +230,11 @@ func (s *session) file(workload string, values map[string]any) {
 		values["error"] = text
 		s.log.Error("not measured", "workload", workload, "broker", s.name, "why", text)
 	}
+	for k, v := range values { // to five digits, as kbench prints its own
+		if x, ok := v.(float64); ok {
+			values[k], _ = strconv.ParseFloat(strconv.FormatFloat(x, 'g', 5, 64), 64)
+		}
+	}
 	s.lines = append(s.lines, s.line(values))
 }
 
@@ -393,15 +398,12 @@ func (r *runner) about(ctx context.Context) report.Line {
 		}
 		return "unknown"
 	}
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		kernel = []byte("unknown")
-	}
+	kernel, _, _ := strings.Cut(said("uname", "-r"), "-")
 	memory := "unknown"
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64); err == nil {
 		memory = strconv.FormatFloat(kb*1024/1e9, 'f', 0, 64)
 	}
 	return r.line(map[string]any{"cmd": "run", "run": r.id, "commit": said("git", "describe", "--always", "--dirty", "--abbrev=10"), "go": runtime.Version(),
-		"cores": strconv.Itoa(runtime.NumCPU()), "cpu": field("/proc/cpuinfo", "model name"), "memory_gb": memory, "kernel": strings.TrimSpace(string(kernel)),
+		"cores": strconv.Itoa(runtime.NumCPU()), "cpu": field("/proc/cpuinfo", "model name"), "memory_gb": memory, "kernel": kernel,
 		"filesystem": said("findmnt", "-n", "-o", "FSTYPE", "-T", r.work), "rounds": strconv.Itoa(r.rounds), "bytes": r.bytes, "warm": r.options.warm})
 }
