@@ -12,17 +12,20 @@ import (
 )
 
 const (
-	// second is the shortest time that gets a point of its own.
+	// second is the shortest time that gets a point of its own, and how far an age may be off up to exact.
 	second = time.Second
-	// spanRatio times an age is how long a stretch of time may be that ends at that age and is told by one point: its middle is
-	// then within 5 % of each moment in it.
-	spanRatio = 0.1
-	// capacity is the number of points. 30 tell the last minute. Of the others each makes the age told some 7 % larger, as two
-	// neighbours together span more than the 10 % that one may: enough for half a day of appends without pause, and for
-	// longer with pauses, in which nothing happens that needs a point. With 64 it would be ten minutes.
+	exact  = time.Minute
+	// tolerance is how far an older one may be off, as a part of it. The moments that one point may stand for are then those whose
+	// largest age is no more than spanRatio times the smallest: told is the age that is off from both by the same part of them.
+	tolerance = 0.05
+	spanRatio = (1 + tolerance) / (1 - tolerance)
+	// capacity is the number of points. 30, of two seconds each, tell the last minute. Beyond it a point makes the age told 10.5 %
+	// larger at best, so that an hour takes 71 points and half a day 96, whoever chooses them (TestPointsNeeded); 64 end after 30
+	// minutes. As neighbours are joined only when both together are old enough, a point makes it some 7 % larger in fact, and 128 tell of
+	// nine hours of appends without pause, and of longer with pauses, in which nothing happens that needs a point.
 	capacity = 128
 	// makeRoom is how many points are free after old ones were forgotten.
-	makeRoom = 8
+	makeRoom = 4
 )
 
 // A point says that the records from offset on, up to the next point's, were appended between first and last.
@@ -92,7 +95,10 @@ func (r *Ring) compact(now time.Duration) {
 
 // allowed returns how long a stretch that ended so long ago may be for one point.
 func allowed(age time.Duration) time.Duration {
-	return max(2*second, time.Duration(spanRatio*float64(age)))
+	if age < exact {
+		return 2 * second
+	}
+	return time.Duration((spanRatio - 1) * float64(age))
 }
 
 // Age returns how long ago the record at offset was appended; known is false if that was not seen. Then age is a lower bound, 0
@@ -108,8 +114,16 @@ func (r *Ring) Age(offset int64, now time.Duration) (age time.Duration, known bo
 	if n < 0 {
 		return r.unseen(now), false
 	}
-	p := r.points[n]
-	return max(now-(p.first+p.last)/2, 0), true
+	return r.points[n].age(now), true
+}
+
+// age is what is told of all records of a point.
+func (p *point) age(now time.Duration) time.Duration {
+	if p.last-p.first <= 2*second {
+		return max(now-(p.first+p.last)/2, 0)
+	}
+	youngest, oldest := (now - p.last).Seconds(), (now - p.first).Seconds()
+	return time.Duration(2 * youngest * oldest / (youngest + oldest) * float64(second)) // the harmonic mean
 }
 
 // unseen is a lower bound for the age of records before the first point.
