@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,44 +59,107 @@ func (s Seek) change() string {
 
 // seekFlags are the flags of `group seek` that say where to.
 type seekFlags struct {
-	set                  *pflag.FlagSet
-	toEarliest, toLatest bool
-	toOffset, shiftBy    int64
-	byDuration           string
-	toDatetime           string
+	set                             *pflag.FlagSet
+	toEarliest, toLatest, toCurrent bool
+	toOffset, shiftBy               int64
+	byDuration                      string
+	toDatetime                      string
+	fromFile                        string
 }
 
 func (s *seekFlags) add(f *pflag.FlagSet) {
 	s.set = f
 	f.BoolVar(&s.toEarliest, "to-earliest", false, "to the first record that there is")
 	f.BoolVar(&s.toLatest, "to-latest", false, "to the end, past all records")
+	f.BoolVar(&s.toCurrent, "to-current", false, "to what is committed, or the end where nothing is")
 	f.Int64Var(&s.toOffset, "to-offset", 0, "to this offset, in every partition")
 	f.Int64Var(&s.shiftBy, "shift-by", 0, "by so many `records` from what is committed, forth or, if negative, back")
 	f.StringVar(&s.byDuration, "by-duration", "", "to the first record of the last `time`: 2h, 7d, or PT2H as Kafka has it")
 	f.StringVar(&s.toDatetime, "to-datetime", "", "to the first record at or after a `moment` such as 2026-01-02T15:04:05.000, UTC unless it names a zone")
+	f.StringVar(&s.fromFile, "from-file", "", "as a CSV `file` says, or standard input if it is -: topic,partition,offset a line, as --export prints it")
 }
 
-// rule checks the flags and returns where to go; shift says that it counts from what is committed.
-func (s *seekFlags) rule(now time.Time) (rule startRule, shift bool, err error) {
+// A seekGoal says where to go.
+type seekGoal struct {
+	rule startRule
+	from seekFrom
+	file kadm.Offsets // the offset of each partition, for seekFile
+}
+
+type seekFrom int
+
+const (
+	seekRule    seekFrom = iota // the rule says it all
+	seekShift                   // rule.n records from what is committed
+	seekCurrent                 // what is committed
+	seekFile
+)
+
+// goal checks the flags and returns where to go.
+func (s *seekFlags) goal(now time.Time, stdin io.Reader) (seekGoal, error) {
 	offsets, shift := s.set.Changed("to-offset"), s.set.Changed("shift-by")
-	if choices(s.toEarliest, s.toLatest, offsets, shift, s.byDuration != "", s.toDatetime != "") != 1 {
-		return rule, false, usagef("group seek: say one of --to-earliest, --to-latest, --to-offset, --shift-by, --by-duration and --to-datetime")
+	if choices(s.toEarliest, s.toLatest, s.toCurrent, offsets, shift, s.byDuration != "", s.toDatetime != "", s.fromFile != "") != 1 {
+		return seekGoal{}, usagef("group seek: say one of --to-earliest, --to-latest, --to-current, --to-offset, --shift-by, --by-duration, --to-datetime and --from-file")
 	}
 	switch {
 	case s.toEarliest:
-		return startRule{kind: "start"}, false, nil
+		return seekGoal{rule: startRule{kind: "start"}}, nil
 	case s.toLatest:
-		return startRule{kind: "end"}, false, nil
+		return seekGoal{rule: startRule{kind: "end"}}, nil
+	case s.toCurrent:
+		return seekGoal{from: seekCurrent}, nil
 	case offsets:
-		return startRule{"at", s.toOffset}, false, nil
+		return seekGoal{rule: startRule{"at", s.toOffset}}, nil
 	case shift:
-		return startRule{"at", s.shiftBy}, true, nil
+		return seekGoal{rule: startRule{"at", s.shiftBy}, from: seekShift}, nil
 	case s.byDuration != "":
 		ms, err := parseSpan(s.byDuration)
-		return startRule{"time", now.UnixMilli() - ms}, false, err
+		return seekGoal{rule: startRule{"time", now.UnixMilli() - ms}}, err
+	case s.toDatetime != "":
+		ms, err := parseTime(s.toDatetime, now.UTC())
+		return seekGoal{rule: startRule{"time", ms}}, err
 	}
-	ms, err := parseTime(s.toDatetime, now.UTC())
-	return startRule{"time", ms}, false, err
+	file, err := readSeekFile(s.fromFile, stdin)
+	return seekGoal{from: seekFile, file: file}, err
+}
+
+// readSeekFile reads the offsets of partitions, as kafka-consumer-groups has them for one group.
+func readSeekFile(name string, stdin io.Reader) (kadm.Offsets, error) {
+	in := stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("--from-file: %w", err)
+		}
+		defer f.Close() // it was only read
+		in = f
+	}
+	rows := csv.NewReader(in)
+	rows.FieldsPerRecord, rows.TrimLeadingSpace = 3, true
+	offsets := kadm.Offsets{}
+	for {
+		row, err := rows.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--from-file %s: %w (write topic,partition,offset on each line)", name, err)
+		}
+		line, _ := rows.FieldPos(0)
+		partition, err1 := strconv.ParseInt(row[1], 10, 32)
+		at, err2 := strconv.ParseInt(row[2], 10, 64)
+		if err1 != nil || err2 != nil || row[0] == "" || partition < 0 {
+			return nil, usagef("--from-file %s: line %d: %s is not topic,partition,offset", name, line, strings.Join(row, ","))
+		}
+		if _, again := offsets.Lookup(row[0], int32(partition)); again {
+			return nil, usagef("--from-file %s: line %d: %s-%d is there a second time", name, line, row[0], partition)
+		}
+		offsets.AddOffset(row[0], int32(partition), at, -1)
+	}
+	if len(offsets) == 0 {
+		return nil, usagef("--from-file %s: it is empty; write topic,partition,offset on each line", name)
+	}
+	return offsets, nil
 }
 
 // isoDuration is ISO 8601 as far as java.time.Duration reads it.
@@ -127,47 +193,56 @@ func parseSpan(text string) (int64, error) {
 func (a *app) groupSeek() *cobra.Command {
 	var where seekFlags
 	var topics []string
-	var all bool
+	var all, export bool
 	return a.leaf(leaf{
 		use: "seek GROUP [TOPIC[:PARTITION,…]…]", short: "Move the committed offsets of a group that has no members.",
 		example: "ottla group seek flink-logs logs --to-earliest --dry-run\nottla group seek flink-logs logs:0,1 --shift-by -100\n" +
-			"ottla group seek flink-logs --all-topics --by-duration 2h --yes",
+			"ottla group seek flink-logs --all-topics --by-duration 2h --yes\n" +
+			"ottla group seek flink-logs --all-topics --to-current --export --dry-run >offsets.csv   # and later --from-file offsets.csv",
 		args: cobra.MinimumNArgs(1), complete: a.completeGroups, result: []Seek{},
 		flags: func(f *pflag.FlagSet) {
 			where.add(f)
 			f.StringArrayVar(&topics, "topic", nil, "another way to name topics")
 			f.BoolVar(&all, "all-topics", false, "every partition that the group has committed an offset of")
+			f.BoolVar(&export, "export", false, "print the new offsets as CSV, for --from-file")
 			a.changes(f)
 		},
 		run: func(ctx context.Context, args []string) error {
 			topics = append(args[1:], topics...)
-			if all == (len(topics) > 0) {
-				return usagef("group seek: name topics, as in: ottla group seek %s hello --to-earliest, or say --all-topics", args[0])
-			}
-			rule, shift, err := where.rule(time.Now())
+			goal, err := where.goal(time.Now(), a.In)
 			if err != nil {
 				return err
+			}
+			switch {
+			case goal.from == seekFile && (all || len(topics) > 0):
+				return usagef("group seek: --from-file names the partitions; leave topics and --all-topics out")
+			case goal.from != seekFile && all == (len(topics) > 0):
+				return usagef("group seek: name topics, as in: ottla group seek %s hello --to-earliest, or say --all-topics", args[0])
 			}
 			set, err := parsePartitions(topics)
 			if err != nil {
 				return err
+			}
+			if goal.from == seekFile {
+				set = kadm.TopicsSet{}
+				goal.file.Each(func(o kadm.Offset) { set.Add(o.Topic, o.Partition) })
 			}
 			adm, err := a.admin(ctx)
 			if err != nil {
 				return err
 			}
 			defer adm.Close()
-			plan, err := a.seekPlan(ctx, adm, args[0], set, rule, shift)
+			plan, err := a.seekPlan(ctx, adm, args[0], set, goal)
 			if err != nil {
 				return err
 			}
-			return a.seek(ctx, adm, args[0], plan)
+			return a.seek(ctx, adm, args[0], plan, export)
 		},
 	})
 }
 
 // seekPlan computes the new offset of each partition in set, or, if that is nil, of those with a committed one.
-func (a *app) seekPlan(ctx context.Context, adm *kadm.Client, group string, set kadm.TopicsSet, rule startRule, shift bool) ([]Seek, error) {
+func (a *app) seekPlan(ctx context.Context, adm *kadm.Client, group string, set kadm.TopicsSet, goal seekGoal) ([]Seek, error) {
 	if err := idle(ctx, adm, group); err != nil {
 		return nil, err
 	}
@@ -183,7 +258,7 @@ func (a *app) seekPlan(ctx context.Context, adm *kadm.Client, group string, set 
 	if len(set) == 0 {
 		return nil, nil
 	}
-	at, err := findLandmarks(ctx, adm, set.Topics(), rule)
+	at, err := findLandmarks(ctx, adm, set.Topics(), goal.rule)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +269,7 @@ func (a *app) seekPlan(ctx context.Context, adm *kadm.Client, group string, set 
 			if o, ok := committed.Lookup(t.Topic, partition); ok {
 				s.Before = o.At
 			}
-			if err := s.aim(at, rule, shift); err != nil {
+			if err := s.aim(at, goal); err != nil {
 				return nil, err
 			}
 			plan = append(plan, s)
@@ -234,7 +309,7 @@ func findLandmarks(ctx context.Context, adm *kadm.Client, topics []string, rule 
 }
 
 // aim computes where a partition goes, which is never outside of what it holds.
-func (s *Seek) aim(l landmarks, rule startRule, shift bool) error {
+func (s *Seek) aim(l landmarks, goal seekGoal) error {
 	what := fmt.Sprintf("seek group %s in %s-%d", s.Group, s.Topic, s.Partition)
 	var after int64
 	for _, landmark := range []struct {
@@ -253,23 +328,31 @@ func (s *Seek) aim(l landmarks, rule startRule, shift bool) error {
 		}
 		*landmark.into = o.Offset
 	}
-	if shift && s.Before < 0 {
+	rule := goal.rule
+	switch {
+	case goal.from == seekShift && s.Before < 0:
 		return fmt.Errorf("%s: nothing is committed to shift from (say --to-earliest or --to-offset)", what)
-	}
-	if shift {
-		rule.n += s.Before
+	case goal.from == seekShift: // no further than the partition goes, whatever the number
+		rule.n = s.Before + min(max(rule.n, s.Start-s.Before), s.End-s.Before)
+	case goal.from == seekCurrent && s.Before < 0:
+		rule = startRule{kind: "end"}
+	case goal.from == seekCurrent:
+		rule = startRule{"at", s.Before}
+	case goal.from == seekFile:
+		o, _ := goal.file.Lookup(s.Topic, s.Partition)
+		rule = startRule{"at", o.At}
 	}
 	s.After = rule.from(s.Start, s.End, after)
 	return nil
 }
 
 // seek shows the plan, asks, and commits.
-func (a *app) seek(ctx context.Context, adm *kadm.Client, group string, plan []Seek) error {
+func (a *app) seek(ctx context.Context, adm *kadm.Client, group string, plan []Seek, export bool) error {
 	for i := range plan {
 		plan[i].DryRun = a.dryRun
 	}
 	if len(plan) == 0 || a.dryRun {
-		return seekListing.show(a, plan)
+		return a.showSeeks(plan, export)
 	}
 	if a.Terminal && !a.yes {
 		seekListing.table(a.err, plan, a.format == "wide")
@@ -295,5 +378,20 @@ func (a *app) seek(ctx context.Context, adm *kadm.Client, group string, plan []S
 		}
 		moved = append(moved, s)
 	}
-	return errors.Join(append(errs, seekListing.show(a, moved))...)
+	return errors.Join(append(errs, a.showSeeks(moved, export))...)
+}
+
+// showSeeks prints what was sought, as CSV if it is to be exported.
+func (a *app) showSeeks(rows []Seek, export bool) error {
+	if !export {
+		return seekListing.show(a, rows)
+	}
+	out := csv.NewWriter(a.out)
+	for _, s := range rows {
+		if err := out.Write([]string{s.Topic, number(s.Partition), strconv.FormatInt(s.After, 10)}); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
 }
