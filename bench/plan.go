@@ -210,7 +210,9 @@ func (s *session) rolling() {
 	s.createTopic("t", 4, map[string]string{"segment.bytes": "8388608", "retention.bytes": "16777216", "file.delete.delay.ms": "1000"})
 	flags := []string{"-topic", "t", "-partitions", "4", "-conns", "2"}
 	s.quiet("produce", append(s.steady(lead), flags...)...)
-	s.kbench("", "produce", append(s.steady(s.seconds), flags...)...)
+	if !s.kbench("", "produce", append(s.steady(s.seconds), flags...)...) {
+		return
+	}
 	produced := float64(steadyRate * (lead + s.seconds))
 	kept := 0.0
 	for began := time.Now(); time.Since(began) < 15*time.Second; time.Sleep(200 * time.Millisecond) {

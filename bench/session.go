@@ -100,12 +100,16 @@ func (s *session) broker(p party) error {
 	if err != nil {
 		return err
 	}
-	if s.client() {
-		s.quiet("ready", "-t0", strconv.FormatInt(s.node.started.UnixNano(), 10))
-	} else {
-		s.ready("start", "-settle", "2s")
+	serves := true
+	if !s.client() {
+		serves = s.ready("start", "-settle", "2s")
+	} else if _, err := s.command("ready", "-t0", strconv.FormatInt(s.node.started.UnixNano(), 10)); err != nil {
+		serves = false
+		s.fail("", "ready", err)
 	}
-	s.w.run(s)
+	if serves {
+		s.w.run(s)
+	}
 	s.node.stop(s.ctx.Err() != nil)
 	err = os.Rename(s.node.logPath, filepath.Join(s.dir, p.name+".log"))
 	s.node = nil
@@ -129,18 +133,20 @@ func (s *session) restart(kill bool) {
 	s.node = again
 }
 
-// ready files under the workload's name how long the broker took to serve since its process was started.
-func (s *session) ready(workload string, flags ...string) {
+// ready files under the workload's name how long the broker took to serve since its process was started. A broker that does
+// not within five minutes is not worth more.
+func (s *session) ready(workload string, flags ...string) (serves bool) {
 	t0 := strconv.FormatInt(s.node.started.UnixNano(), 10)
-	values, err := s.command("ready", append([]string{"-t0", t0}, flags...)...)
+	values, err := s.command("ready", append([]string{"-t0", t0, "-limit", "5m"}, flags...)...)
 	if err != nil {
 		values = failure("ready", err)
 	}
 	s.file(workload, values)
+	return err == nil
 }
 
-// kbench files one measurement under the workload's name and a suffix.
-func (s *session) kbench(suffix, command string, flags ...string) {
+// kbench files one measurement under the workload's name and a suffix, and reports whether there is one.
+func (s *session) kbench(suffix, command string, flags ...string) bool {
 	var from int64
 	if s.node != nil {
 		from = s.node.logEnd()
@@ -148,17 +154,18 @@ func (s *session) kbench(suffix, command string, flags ...string) {
 	values, err := s.command(command, flags...)
 	if err != nil {
 		s.fail(suffix, command, err)
-		return
+		return false
 	}
 	if cpu, ok := values["broker_cpu_s"].(float64); ok && s.node.tracesGC() && cpu > 0 {
 		gc, err := s.node.gcSeconds(from)
 		if err != nil {
 			s.fail(suffix, command, fmt.Errorf("read the trace of garbage collections: %w", err))
-			return
+			return false
 		}
 		values["gc_cpu_s"], values["gc_share"] = gc, gc/cpu
 	}
 	s.add(suffix, values)
+	return true
 }
 
 // quiet runs kbench without filing anything, unless it fails. It returns the numbers.
