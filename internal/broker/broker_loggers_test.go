@@ -105,7 +105,9 @@ func TestBrokerLoggers(t *testing.T) {
 		name  string
 		value string // "-": null
 	}
-	one := func(op kmsg.IncrementalAlterConfigOp, name, value string) []change { return []change{{op, name, value}} }
+	one := func(op kmsg.IncrementalAlterConfigOp, name, value string) []change {
+		return []change{{op, name, value}}
+	}
 	resource := func(name string, changes ...change) kmsg.IncrementalAlterConfigsRequestResource {
 		r := kmsg.NewIncrementalAlterConfigsRequestResource()
 		r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeBrokerLogger, name
