@@ -154,7 +154,7 @@ func TestSendFile(t *testing.T) {
 func testRunner(t *testing.T) (*runner, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
-	script := "#!/bin/sh\ncase \"$*\" in *FAIL*) echo it did not work in " + dir + " >&2; exit 3;; esac\n" +
+	script := "#!/bin/sh\ncase \"$*\" in *FAIL*) echo it did not work in " + dir + " nor in /some/where/else >&2; exit 3;; esac\n" +
 		`printf '{"cmd":"%s","flags":"%s","records":7,"broker_cpu_s":2}\n' "$1" "$*"` + "\n"
 	kbench := filepath.Join(dir, "kbench")
 	if err := os.WriteFile(kbench, []byte(script), 0o700); err != nil {
@@ -215,7 +215,7 @@ func TestFailures(t *testing.T) {
 	if _, ok := lines[1].Values["gc_share"]; !ok {
 		t.Error("the garbage collection of a broker that traces it is not told of")
 	}
-	if bad := lines[2].Error; !strings.Contains(bad, "it did not work in …") || strings.Contains(bad, r.dir) {
+	if bad := lines[2].Error; !strings.Contains(bad, "it did not work in … nor in …/else") || strings.Contains(bad, r.dir) {
 		t.Errorf("what failed: %q", bad)
 	}
 	if late := lines[3].Error; !strings.Contains(late, "the broker exited during kbench produce") {

@@ -233,7 +233,7 @@ func (s *session) file(workload string, values map[string]any) {
 	}
 	maps.Copy(values, map[string]any{"broker": s.name, "workload": workload, "of": s.w.name, "round": strconv.Itoa(s.round), "run": s.id})
 	if text, ok := values["error"].(string); ok {
-		text = strings.ReplaceAll(strings.ReplaceAll(text, s.dir, "…"), s.kbenchPath, "kbench")
+		text = paths.ReplaceAllString(strings.ReplaceAll(text, s.dir, "…"), " …/")
 		values["error"] = text
 		s.log.Error("not measured", "workload", workload, "broker", s.name, "why", text)
 	}
@@ -352,6 +352,9 @@ var innerParts = []struct{ pkg, benchmarks string }{
 	{"record", "Validate"}, {"storage", "AppendAsLeader|Read|IndexLookup"}, {"replica", "Append|Read"}, {"protocol", "FetchFrame"},
 	{"transport", "Request|LargeProduce"}, {"broker", "Produce|Fetch"}, {"metadata", "PartitionChange"}, {"vfs", "SendTo"},
 }
+
+// paths are the folders of absolute paths, which have no place in a committed file.
+var paths = regexp.MustCompile(`(?:^|[ "=(])(?:/[^/ ":)]+)+/`)
 
 var processors = regexp.MustCompile(`-\d+$`)
 
