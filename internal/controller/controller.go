@@ -54,9 +54,9 @@ type Options struct {
 	Quorum    Quorum
 	Events    Events // a cursor of its own; the controller does not close it
 	Logger    *slog.Logger
-	// OnFailure is called once, on a goroutine of its own, when the controller cannot go on: the
+	// OnFailure is called once, as the loop's last act, when the controller cannot go on: the
 	// metadata log cannot be read or holds what no controller writes. All requests are answered
-	// NOT_CONTROLLER by then. It may be nil.
+	// NOT_CONTROLLER by then. It must not call Close, which waits for it. It may be nil.
 	OnFailure func(error)
 }
 

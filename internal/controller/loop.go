@@ -126,19 +126,29 @@ func endpoints(listeners []config.Endpoint) []metadata.Endpoint {
 	return out
 }
 
+// run is the loop's goroutine. It ends with ctx or when the controller cannot go on.
 func (l *loop) run(ctx context.Context) {
-	defer l.stop()
 	l.wg.Go(func() { l.read(ctx) })
+	err := l.serveAll(ctx)
+	wanted := ctx.Err() != nil || errors.Is(err, quorum.ErrClosed)
+	l.stop()
+	if !wanted && l.onFailure != nil {
+		l.onFailure(fmt.Errorf("controller %d: %w", l.world.nodeID, err))
+	}
+	close(l.c.stopped)
+}
+
+// serveAll takes one thing after the other, until ctx ends or it meets an error after which the controller cannot go on.
+func (l *loop) serveAll(ctx context.Context) error {
 	wake := time.NewTimer(0)
 	defer wake.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case e := <-l.events:
 			if err := l.apply(e); err != nil {
-				l.fail(ctx, err)
-				return
+				return err
 			}
 		case op := <-l.c.ops:
 			l.serve(op)
@@ -166,7 +176,7 @@ func (l *loop) read(ctx context.Context) {
 	}
 }
 
-// stop answers all that waits and ends the controller.
+// stop ends the loop's other goroutines and answers all that waits.
 func (l *loop) stop() {
 	l.c.cancel()
 	l.deactivate()
@@ -176,18 +186,8 @@ func (l *loop) stop() {
 		case op := <-l.c.ops:
 			op.refuse()
 		default:
-			close(l.c.stopped)
 			return
 		}
-	}
-}
-
-func (l *loop) fail(ctx context.Context, err error) {
-	if ctx.Err() != nil || errors.Is(err, quorum.ErrClosed) {
-		return
-	}
-	if l.onFailure != nil {
-		go l.onFailure(fmt.Errorf("controller %d: %w", l.world.nodeID, err))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeQuorum struct {
 	delay  time.Duration
 	events chan quorum.Event
+	broken chan error // ends the events
 
 	mu        sync.Mutex
 	epoch     int32 // led; 0 none
@@ -36,13 +38,15 @@ type fakeQuorum struct {
 }
 
 func newFakeQuorum(delay time.Duration) *fakeQuorum {
-	return &fakeQuorum{delay: delay, events: make(chan quorum.Event, 1000), next: 3} // after a leader's control batch
+	return &fakeQuorum{delay: delay, events: make(chan quorum.Event, 1000), broken: make(chan error), next: 3} // after a leader's control batch
 }
 
 func (q *fakeQuorum) Next(ctx context.Context) (quorum.Event, error) {
 	select {
 	case e := <-q.events:
 		return e, nil
+	case err := <-q.broken:
+		return nil, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -132,6 +136,49 @@ func start(t *testing.T, q *fakeQuorum, settings ...string) *Controller {
 		Listeners: []config.Endpoint{{Name: "CONTROLLER", Host: "localhost", Port: 9093, SecurityProtocol: "PLAINTEXT"}},
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)), OnFailure: func(err error) { panic(err) },
 	})
+}
+
+// TestFailureIsSaidLast: a metadata log that cannot be read any more ends the controller, which says so when it has answered what
+// waited; Close waits for that to be said. A log that is closed is no failure.
+func TestFailureIsSaidLast(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		broken error
+		fails  bool
+	}{{"unreadable", io.ErrUnexpectedEOF, true}, {"closed", quorum.ErrClosed, false}} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newFakeQuorum(time.Hour) // nothing is committed in time
+				var code atomic.Int32         // of the answer to the request that waits
+				var said []error
+				c := New(Options{
+					NodeID: 1, ClusterID: testCluster, Config: testConfig(t), Quorum: q, Events: q, Logger: slog.New(slog.DiscardHandler),
+					OnFailure: func(err error) {
+						time.Sleep(time.Second)
+						if code.Load() != 41 {
+							t.Error("the failure is said before the request is answered")
+						}
+						said = append(said, err)
+					},
+				})
+				q.lead(1, 1)
+				synctest.Wait()
+				go func() {
+					code.Store(int32(ask[*kmsg.BrokerRegistrationResponse](t, c, registrationOf(1, 1)).ErrorCode))
+				}()
+				synctest.Wait()
+				q.broken <- test.broken
+				synctest.Wait()
+				c.Close()
+				if code.Load() != 41 {
+					t.Errorf("the request that waited is answered with error code %d, want NOT_CONTROLLER", code.Load())
+				}
+				if test.fails && (len(said) != 1 || !errors.Is(said[0], test.broken)) || !test.fails && len(said) > 0 {
+					t.Errorf("said %v when Close returns", said)
+				}
+			})
+		})
+	}
 }
 
 func ask[R kmsg.Response](t *testing.T, c *Controller, req kmsg.Request) R {

@@ -23,10 +23,10 @@ func (t *turn) place(count int, factor int) ([][]int32, error) {
 	switch {
 	case len(usable) == 0:
 		return nil, refuse(kerr.InvalidReplicationFactor,
-			"Unable to replicate the partition %d time(s): All brokers are currently fenced.", factor)
+			"Unable to replicate the partition %d time(s): All brokers are currently fenced, or have all their log directories cordoned.", factor)
 	case factor > registered:
 		return nil, refuse(kerr.InvalidReplicationFactor,
-			"Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered.",
+			"Unable to replicate the partition %d time(s): The target replication factor of %d cannot be reached because only %d broker(s) are registered or some brokers have all their log directories cordoned.",
 			factor, factor, registered)
 	}
 	out := make([][]int32, count)
@@ -113,8 +113,10 @@ func (t *turn) checkAssignment(replicas []int32, factor int) error {
 	if len(replicas) == 0 {
 		return refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes an empty replica list.")
 	}
-	if hasDuplicates(replicas) {
-		return refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes the broker more than once: %v.", replicas)
+	for i, id := range replicas {
+		if slices.Contains(replicas[:i], id) {
+			return refuse(kerr.InvalidReplicaAssignment, "The manual partition assignment includes the broker %d more than once.", id)
+		}
 	}
 	for _, id := range replicas {
 		if t.image().Broker(id) == nil {

@@ -22,34 +22,27 @@ const (
 // updateFeatures changes finalized feature levels, all or none. Source: Kafka's FeatureControlManager.
 func (t *turn) updateFeatures(req *kmsg.UpdateFeaturesRequest) answer {
 	resp := req.ResponseKind().(*kmsg.UpdateFeaturesResponse)
-	var failed error
 	for i := range req.FeatureUpdates {
 		u := &req.FeatureUpdates[i]
 		err := t.checkFeatureUpdate(u, req.Version)
 		if slices.ContainsFunc(req.FeatureUpdates[:i], func(o kmsg.UpdateFeaturesRequestFeatureUpdate) bool { return o.Feature == u.Feature }) {
 			err = refuse(kerr.InvalidRequest, "Feature %s is named twice", u.Feature)
 		}
-		rr := kmsg.NewUpdateFeaturesResponseResult()
-		rr.Feature = u.Feature
-		rr.ErrorCode, rr.ErrorMessage = codeOf(err)
-		resp.Results = append(resp.Results, rr)
-		if failed == nil {
-			failed = err
+		if code, text := codeOf(err); code != 0 {
+			all := "The update failed for all features since the following feature had an error: " + *text
+			resp.ErrorCode, resp.ErrorMessage = code, &all
+			return reply(resp)
 		}
 	}
-	if failed != nil {
-		if req.Version >= 2 { // one for all
-			resp.Results = nil
-			resp.ErrorCode, resp.ErrorMessage = codeOf(failed)
+	for i := range req.FeatureUpdates {
+		u := &req.FeatureUpdates[i]
+		if req.Version < 2 { // later versions have nothing to say of the single feature
+			rr := kmsg.NewUpdateFeaturesResponseResult()
+			rr.Feature, rr.ErrorMessage = u.Feature, kmsg.StringPtr("NONE")
+			resp.Results = append(resp.Results, rr)
 		}
-		return reply(resp)
-	}
-	if req.Version >= 2 {
-		resp.Results = nil
-	}
-	if !req.ValidateOnly {
-		for i := range req.FeatureUpdates {
-			t.setFeature(&req.FeatureUpdates[i])
+		if !req.ValidateOnly {
+			t.setFeature(u)
 		}
 	}
 	return reply(resp)
@@ -98,21 +91,28 @@ func (t *turn) checkFeatureUpdate(u *kmsg.UpdateFeaturesRequestFeatureUpdate, ve
 	}
 	switch {
 	case kind < upgradeOnly || kind > unsafeDowngrade:
-		return refuse(kerr.InvalidRequest, "The controller does not support the given upgrade type %d.", kind)
+		return bad("The controller does not support the given upgrade type.")
+	case u.MaxVersionLevel < 0:
+		return bad("A feature version cannot be less than 0.")
 	case own == nil:
 		return bad("Local controller %d does not support this feature.", t.nodeID)
 	case u.MaxVersionLevel < own.Min || u.MaxVersionLevel > own.Max:
 		return bad("Local controller %d only supports versions %d-%d", t.nodeID, own.Min, own.Max)
 	case u.MaxVersionLevel == now:
 		return nil
-	case u.Feature == protocol.FeatureKRaftVersion:
-		return bad("Its level is %d for good in a cluster of ottla controllers.", now)
 	case u.MaxVersionLevel < now && kind == upgradeOnly:
 		return bad("Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade.")
 	case u.MaxVersionLevel > now && kind != upgradeOnly:
 		return bad("Can't downgrade to a newer version.")
+	case u.Feature == protocol.FeatureKRaftVersion: // for good: ottla's controllers begin with the newest
+		return bad("Can't downgrade the version of this feature.")
 	case u.MaxVersionLevel < now && u.Feature == protocol.FeatureMetadataVersion:
-		return bad("Downgrades of it are not supported, records in the log may not fit the older level.")
+		// Apache lets a level go that changed nothing in the records; here none may.
+		why := "Refusing to perform the requested downgrade because it might delete metadata information."
+		if kind == unsafeDowngrade {
+			why = "Unsafe metadata downgrade is not supported in this version."
+		}
+		return refuse(kerr.InvalidUpdateVersion, "Unsupported metadata.version downgrade from %d to %d. %s", now, u.MaxVersionLevel, why)
 	case u.Feature == protocol.FeatureELR && u.MaxVersionLevel > 0 && t.version < protocol.ELRSince:
 		return bad("It needs metadata.version %s or newer.", protocol.ELRSince)
 	}
