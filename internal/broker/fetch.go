@@ -39,11 +39,11 @@ func (b *Broker) fetch(ctx context.Context, r *transport.Request) (transport.Res
 	f := fetches.Get().(*fetching)
 	f.Broker, f.ctx, f.r, f.req, f.replica, f.now = b, ctx, r, req, fetchReplica(req), time.Now()
 	f.waiter.wake = r.Wake
-	err := f.check()
-	if err == nil {
-		f.session, err = b.sessions.resolve(req, f.now)
+	if err := f.check(); err != nil {
+		return f.refuse(err), nil
 	}
-	if err != nil {
+	var err error
+	if f.session, err = b.sessions.resolve(req, f.now); err != nil {
 		f.errorCode, r.ErrorCode = code(err), code(err)
 		return f.answer(), nil
 	}
@@ -104,6 +104,26 @@ func (f *fetching) check() error {
 		f.r.Conn.MarkNode()
 	}
 	return nil
+}
+
+// refuse answers that the request is wrong as a whole. Until version 12 each partition says so as well: before 7 there is no
+// other place, and clients would take an answer without it for one without news. Source: FetchRequest.getErrorResponse.
+func (f *fetching) refuse(err error) transport.Response {
+	f.errorCode, f.r.ErrorCode = code(err), code(err)
+	f.answer()
+	if f.req.Version > 12 {
+		return f
+	}
+	for i := range f.req.Topics {
+		t := &f.req.Topics[i]
+		f.frame.Topic(t.Topic, t.TopicID)
+		for j := range t.Partitions {
+			p := protocol.NewFetchPartition(t.Partitions[j].Partition)
+			p.ErrorCode, p.AbortedTransactions = f.errorCode, []kmsg.FetchResponseTopicPartitionAbortedTransaction{}
+			f.frame.Partition(p)
+		}
+	}
+	return f
 }
 
 // Deadline implements transport.Pending.
@@ -190,6 +210,8 @@ func (f *fetching) look(c candidate) {
 	if f.req.IsolationLevel == 1 {
 		r.AbortedTransactions = aborted(r.read)
 	}
+	// What an older segment has will not become more: the reader shall go on in the next (DelayedFetch).
+	f.urgent = f.urgent || r.read.Older
 	f.bytes += r.RecordsSize
 	f.left -= r.RecordsSize
 }

@@ -3,9 +3,11 @@ package broker
 import (
 	"fmt"
 	"maps"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -238,6 +240,58 @@ func TestFetchThrottle(t *testing.T) {
 		wantMillis, wantClient := resp.Throttle()
 		if millis, client := f.Throttle(); millis != 1234 || wantMillis != 1234 || client != wantClient {
 			t.Errorf("version %d: %d ms, client throttles %t; on the wire %d, %t", version, millis, client, wantMillis, wantClient)
+		}
+	}
+}
+
+// A fetch that asks for more than an older segment has is answered with that at once: it grows no more.
+func TestFetchOfOlderSegmentDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, connect := startInBubble(t, newDisk(t), nil)
+		defer b.Close()
+		c := connect()
+		one := batch(900)
+		topic := c.createTopic("t", 1, "segment.bytes", strconv.Itoa(1<<20), "segment.ms", "1000")
+		c.produce(topic, 0, one)
+		time.Sleep(2 * time.Second)
+		c.produce(topic, 0, batch(900)) // rolls the segment
+		for offset, wait := range []time.Duration{0, 5 * time.Second} {
+			req := fetchRequest(0, -1, from(topic, 0, int64(offset)))
+			req.MinBytes, req.MaxWaitMillis = 1<<20, 5000
+			began := time.Now()
+			got := fetched(ask[*kmsg.FetchResponse](c, req))
+			if took := time.Since(began); took != wait {
+				t.Errorf("the fetch from offset %d took %v, want %v", offset, took, wait)
+			}
+			if d := cmp.Diff(map[int32]int{0: len(one)}, got); d != "" {
+				t.Errorf("from offset %d, bytes by partition (-want +got):\n%s", offset, d)
+			}
+		}
+	})
+}
+
+// What is wrong with a fetch as a whole is said for each partition where the answer has no other place, or clients would not see it.
+func TestFetchRefusedAsAWhole(t *testing.T) {
+	b := startNode(t, newDisk(t), nil)
+	c := dial(t, b)
+	topic := c.createTopic("t", 2)
+	for version := int16(4); version <= 18; version++ {
+		req := fetchRequest(0, -1, from(topic, 0, 0), from(topic, 1, 0))
+		req.SetVersion(version)
+		req.MaxBytes = -1
+		for i := range req.Topics {
+			req.Topics[i].Topic = "t"
+		}
+		resp := ask[*kmsg.FetchResponse](c, req)
+		want := map[int32]int{}
+		if version <= 12 {
+			want = map[int32]int{0: -int(kerr.InvalidRequest.Code), 1: -int(kerr.InvalidRequest.Code)}
+		}
+		if d := cmp.Diff(want, fetched(resp)); d != "" {
+			t.Errorf("version %d, error codes by partition (-want +got):\n%s", version, d)
+		}
+		if version >= 7 && resp.ErrorCode != kerr.InvalidRequest.Code {
+			t.Errorf("version %d: error code %d, want INVALID_REQUEST", version, resp.ErrorCode)
 		}
 	}
 }

@@ -41,6 +41,8 @@ type ReadResult struct {
 	LogStartOffset   int64
 	// More: there are records for the reader, but MaxBytes left no room for the first batch.
 	More bool
+	// Older: Slice is of a segment that has another behind it, and grows no more.
+	Older bool
 	// Diverging is set if the reader's log is not a prefix of this one and must be cut first; nothing was read then.
 	Diverging *EpochEnd
 	// Aborted are the aborted transactions in the range, for ReadCommitted.
@@ -97,7 +99,7 @@ func (p *Partition) read(v *view, o *ReadOptions) (ReadResult, error) {
 	}
 	r := ReadResult{
 		Slice: slice, HighWatermark: b.hw.Offset, LastStableOffset: b.lso.Offset, LogStartOffset: v.log.StartOffset(),
-		More: slice.Size() == 0 && o.Offset < upTo.Offset,
+		More: slice.Size() == 0 && o.Offset < upTo.Offset, Older: slice.Size() > 0 && slice.EndsBefore(upTo),
 	}
 	if o.Isolation == ReadCommitted && slice.Size() > 0 {
 		if r.Aborted, err = v.log.AbortedTransactions(o.Offset, upTo.Offset); err != nil {

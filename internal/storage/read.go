@@ -54,6 +54,12 @@ func (s *Slice) ReadInto(dst []byte) (int, error) {
 	return n, nil
 }
 
+// EndsBefore reports whether the range is of a segment older than that of upTo, to which it was read: it grows no more, and what
+// comes next is no part of it. It is false if the segment of upTo is not known.
+func (s *Slice) EndsBefore(upTo Position) bool {
+	return s.h != nil && upTo.Pos >= 0 && s.h.s.base < upTo.SegmentBase
+}
+
 // Release lets go of the segment. Further calls do nothing.
 func (s *Slice) Release() {
 	if s.h != nil {
