@@ -155,7 +155,7 @@ func (c *Config) sameNodeID() {
 	node, broker := c.settings["node.id"], c.settings["broker.id"]
 	switch {
 	case c.IsSet("node.id") && !c.IsSet("broker.id"):
-		broker.value = node.value
+		broker = node
 	case c.IsSet("broker.id") && !c.IsSet("node.id"):
 		node = broker
 	case !c.IsSet("node.id"):
