@@ -90,19 +90,10 @@ func (m *Machine) checkConsumerSize(req *kmsg.ConsumerGroupHeartbeatRequest) *re
 	for _, s := range req.SubscribedTopicNames {
 		size += len(s) + 3
 	}
-	for _, s := range []*string{req.SubscribedTopicRegex, req.InstanceID, req.RackID} {
-		if s != nil {
-			size += len(*s)
-		}
+	if req.SubscribedTopicRegex != nil {
+		size += len(*req.SubscribedTopicRegex)
 	}
-	switch {
-	case !fits(req.Group):
-		return refuse(kerr.InvalidRequest, "GroupId has %d bytes, and at most %d are possible.", len(req.Group), maxString)
-	case !fits(req.MemberID):
-		return refuse(kerr.InvalidRequest, "MemberId has %d bytes, and at most %d are possible.", len(req.MemberID), maxString)
-	case req.SubscribedTopicRegex != nil && !fits(*req.SubscribedTopicRegex):
-		return refuse(kerr.InvalidRequest, "SubscribedTopicRegex has %d bytes, and at most %d are possible.", len(*req.SubscribedTopicRegex), maxString)
-	case size > m.settings.MaxRecordBytes:
+	if size > m.settings.MaxRecordBytes {
 		return refuse(kerr.InvalidRequest, "The subscription takes %d bytes, and a record of __consumer_offsets holds %d; subscribe to fewer topics or by a regular expression.", size, m.settings.MaxRecordBytes)
 	}
 	return nil

@@ -61,23 +61,18 @@ func distinctProtocols(all []kmsg.JoinGroupRequestProtocol) []kmsg.JoinGroupRequ
 	})
 }
 
-// checkJoinSize refuses what no record could hold. (Apache accepts it, and fails when it writes the group.)
+// checkJoinSize refuses what no record could hold. (Apache accepts it, and fails when it writes the group.) Strings of a request are no
+// longer than maxString, but member ids are made of one.
 func (m *Machine) checkJoinSize(op Op, req *kmsg.JoinGroupRequest) *kerr.Error {
 	prefix := op.ClientID
 	if req.InstanceID != nil {
 		prefix = *req.InstanceID
 	}
-	if !fits(req.Group) {
-		return kerr.InvalidGroupID
-	}
-	if !fits(req.MemberID) || !fits(req.ProtocolType) || len(prefix)+len("-")+uuidLength > maxString {
+	if len(prefix)+len("-")+uuidLength > maxString {
 		return kerr.InvalidRequest
 	}
 	size := 0
 	for i := range req.Protocols {
-		if !fits(req.Protocols[i].Name) {
-			return kerr.InvalidRequest
-		}
 		size += len(req.Protocols[i].Name) + len(req.Protocols[i].Metadata) + 8
 	}
 	if size > m.settings.MaxRecordBytes {

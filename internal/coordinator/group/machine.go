@@ -234,11 +234,9 @@ func (m *Machine) take() Output {
 	return out
 }
 
-// maxString is the length in bytes of a string in the key of a record, or in the record of a classic group, at most. A longer one must not
-// get there.
+// maxString is the length in bytes of a string in the key of a record, or in the record of a classic group, at most, and in a request of
+// any version.
 const maxString = math.MaxInt16
-
-func fits(s string) bool { return len(s) <= maxString }
 
 func (m *Machine) nowMs() int64 { return m.now.UnixMilli() }
 

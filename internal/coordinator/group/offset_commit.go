@@ -35,8 +35,6 @@ func (m *Machine) offsetCommit(req *kmsg.OffsetCommitRequest) *kmsg.OffsetCommit
 func (m *Machine) checkCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
 	g := m.groups[req.Group]
 	switch {
-	case !fits(req.Group):
-		return kerr.InvalidGroupID
 	case g == nil && req.Generation < 0:
 		return nil // a simple group is made with its first offset
 	case g == nil && req.Version >= 9:
