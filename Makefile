@@ -2,7 +2,7 @@
 shared := ../shared
 bench := $(or $(BENCH_DIR),$(or $(TMPDIR),/tmp)/ottla-bench)/bench
 
-.PHONY: build test race lint interop conformance simulation fuzz generate bench performance
+.PHONY: build test race lint interop conformance simulation chaos fuzz generate bench performance
 
 build: ## the one static binary, ./ottla
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o ottla ./cmd/ottla
@@ -26,6 +26,9 @@ conformance: ## suites that others wrote; conformance/expected.tsv says what mus
 
 simulation: ## whole clusters in one process: more seeds than go test runs, and a power cut at every file operation
 	go test -count=1 -timeout 5m ./internal/sim -seeds 200 -crashes 0
+
+chaos: ## consumer groups through 50 kills of the broker, in the middle of rebalances and commits
+	go test -count=1 -timeout 30m -v -run TestGroupsSurviveKill . -kills 50
 
 fuzz: ## every fuzz target for a few seconds
 	.ci/fuzz 2000x

@@ -52,7 +52,7 @@ func TestBadInput(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	var rows []badInput
-	for _, table := range [][]badInput{frameRows(), versionRows(), bodyRows(), createTopicsRows(), produceRows(), producerRows(), fetchRows(), otherRows()} {
+	for _, table := range [][]badInput{frameRows(), versionRows(), bodyRows(), createTopicsRows(), produceRows(), producerRows(), fetchRows(), groupRows(), otherRows()} {
 		rows = append(rows, table...)
 	}
 	var topics []kmsg.CreateTopicsRequestTopic
