@@ -25,7 +25,7 @@ conformance: ## suites that others wrote; conformance/expected.tsv says what mus
 	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 1h -v ./conformance
 
 simulation: ## whole clusters in one process: more seeds than go test runs, and a power cut at every file operation
-	go test -count=1 -timeout 5m ./internal/sim -seeds 200 -crashes 0
+	go test -count=1 -timeout 15m ./internal/sim -seeds 200 -crashes 0
 
 chaos: ## consumer groups through 50 kills of the broker, in the middle of rebalances and commits
 	go test -count=1 -timeout 30m -v -run TestGroupsSurviveKill . -kills 50
