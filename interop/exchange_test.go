@@ -43,7 +43,6 @@ func TestExchange(t *testing.T) {
 // An exchange is a directory on its way, and what it must hold.
 type exchange struct {
 	dir       string
-	tools     *toolbox
 	codecs    map[string]kgo.CompressionCodec
 	settings  map[string][]string  // of the topics that stay, by name
 	written   map[string][]string  // the records of each topic, in the readers' format
@@ -54,11 +53,12 @@ type exchange struct {
 	resend    []byte               // its last batch
 	resentAt  int64                // base offset of resend
 	rng       *rand.Rand
+	groups    *exchangeGroups
 }
 
 func newExchange(t *testing.T) *exchange {
 	x := &exchange{
-		dir: t.TempDir(), tools: startTools(t),
+		dir: t.TempDir(),
 		codecs: map[string]kgo.CompressionCodec{
 			"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
 			"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
@@ -76,6 +76,7 @@ func newExchange(t *testing.T) *exchange {
 		written: map[string][]string{},
 		epochs:  map[string]int32{},
 		rng:     rand.New(rand.NewPCG(1, 2)),
+		groups:  newExchangeGroups(),
 	}
 	for codec := range x.codecs {
 		x.settings["codec-"+codec] = nil
@@ -85,7 +86,9 @@ func newExchange(t *testing.T) *exchange {
 
 func (x *exchange) round(t *testing.T, kind string, round int) {
 	t.Helper()
-	more := []string{"transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1", "transaction.state.log.num.partitions=2", "metadata.log.max.record.bytes.between.snapshots=4000"}
+	more := []string{"transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1", "transaction.state.log.num.partitions=2", "metadata.log.max.record.bytes.between.snapshots=4000",
+		"offsets.topic.num.partitions=5", "group.initial.rebalance.delay.ms=0", "group.consumer.session.timeout.ms=600000", "group.consumer.max.session.timeout.ms=600000",
+		"group.consumer.heartbeat.interval.ms=200", "group.consumer.min.heartbeat.interval.ms=200"}
 	var b *broker
 	if kind == "apache" {
 		b = startApache(t, x.dir, more...)
@@ -94,11 +97,14 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 	}
 	if round == 0 {
 		x.found(t, b)
+		x.groups.found(t, b)
 	} else {
 		x.same(t, b, kind, round)
+		x.groups.same(t, b)
 	}
 	x.change(t, b, round)
 	x.write(t, b, kind, round)
+	x.groups.goOn(t, b, round+2, x.written["by-time"])
 	x.deleteRecords(t, b)
 	x.readAll(t, b, kind, round)
 	x.image = b.image(t)
@@ -108,7 +114,7 @@ func (x *exchange) round(t *testing.T, kind string, round int) {
 	}
 	run(t, exec.Command(binary, "log", "verify", x.dir))
 	if kind == "ottla" && os.Getenv("AGAINST") != "apache" { // Apache leaves its metadata log's indexes unfinished
-		checkFiles(t, x.tools, x.dir)
+		checkFiles(t, x.dir)
 	}
 	if stray, _ := filepath.Glob(filepath.Join(x.dir, "*-stray")); len(stray) > 0 {
 		t.Fatalf("%s in round %d set aside %v", kind, round, stray)
@@ -206,7 +212,9 @@ func (x *exchange) change(t *testing.T, b *broker, round int) {
 	var offsets kadm.Offsets
 	offsets.AddOffset("sequences", 0, int64(round), 0)
 	offsets.AddOffset("by-size", 0, int64(round)+7, -1)
-	must(b.admin.CommitAllOffsets(ctx, "exchange", offsets))
+	eventually(t, "offsets are committed", func() bool { // the first commit of all makes __consumer_offsets
+		return b.admin.CommitAllOffsets(ctx, "exchange", offsets) == nil
+	})
 }
 
 // write adds to every topic; each call is one batch.
@@ -249,7 +257,7 @@ func (x *exchange) write(t *testing.T, b *broker, kind string, round int) {
 	x.committed = b.readCommitted(t, round)
 }
 
-// transact leaves a committed and an aborted transaction in topic "transactions".
+// transact leaves a committed and an aborted transaction in topic "transactions", each with an offset of txnGroup.
 func (b *broker) transact(t *testing.T, round int) {
 	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(b.address), kgo.TransactionalID("exchange"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -267,9 +275,42 @@ func (b *broker) transact(t *testing.T, round int) {
 				t.Fatal(err)
 			}
 		}
+		offset := int64(2 * round)
+		if end == kgo.TryAbort {
+			offset++
+		}
+		b.commitInTransaction(t, cl, offset)
 		if err := cl.EndTransaction(t.Context(), end); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// commitInTransaction adds an offset of txnGroup to the client's transaction.
+func (b *broker) commitInTransaction(t *testing.T, cl *kgo.Client, offset int64) {
+	t.Helper()
+	id, epoch, err := cl.ProducerID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+	partition.Offset = offset
+	topic := kmsg.NewTxnOffsetCommitRequestTopic()
+	topic.Topic, topic.Partitions = "transactions", append(topic.Partitions, partition)
+	for id, name := range b.topicNames(t) {
+		if name == topic.Topic {
+			topic.TopicID = id
+		}
+	}
+	r := kmsg.NewPtrTxnOffsetCommitRequest()
+	r.TransactionalID, r.Group, r.ProducerID, r.ProducerEpoch = "exchange", txnGroup, id, epoch
+	r.Topics = append(r.Topics, topic)
+	answer, err := r.RequestWith(t.Context(), cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kerr.ErrorForCode(answer.Topics[0].Partitions[0].ErrorCode); err != nil {
+		t.Fatalf("TxnOffsetCommit: %v", err)
 	}
 }
 
@@ -282,7 +323,7 @@ func (b *broker) readCommitted(t *testing.T, round int) string {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out strings.Builder
 	for ended := false; !ended; {
@@ -390,7 +431,7 @@ func (x *exchange) deleteRecords(t *testing.T, b *broker) {
 // image prints what the broker knows beside records: topics, configurations, offsets, producers, committed offsets.
 func (b *broker) image(t *testing.T) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -428,13 +469,7 @@ func (b *broker) image(t *testing.T) string {
 	producers.EachProducer(func(p kadm.DescribedProducer) {
 		add("producer of %s-%d: %d epoch %d sequence %d at %d", p.Topic, p.Partition, p.ProducerID, p.ProducerEpoch, p.LastSequence, p.LastTimestamp)
 	})
-	committed, err := b.admin.FetchOffsets(ctx, "exchange")
-	if err != nil {
-		t.Fatal(err)
-	}
-	committed.Each(func(o kadm.OffsetResponse) {
-		add("committed of %s-%d: %d epoch %d", o.Topic, o.Partition, o.At, o.LeaderEpoch)
-	})
+	add("%s", b.groups(t))
 	configs, err := b.admin.DescribeTopicConfigs(ctx, details.Names()...)
 	if err != nil {
 		t.Fatal(err)
@@ -514,7 +549,7 @@ var (
 )
 
 // checkFiles has Apache's DumpLogSegments read every file in dir.
-func checkFiles(t *testing.T, tools *toolbox, dir string) {
+func checkFiles(t *testing.T, dir string) {
 	t.Helper()
 	logs := files(t, dir, ".log")
 	indexes := slices.Concat(files(t, dir, ".index"), files(t, dir, ".timeindex"))
@@ -523,7 +558,7 @@ func checkFiles(t *testing.T, tools *toolbox, dir string) {
 	}
 	dump := func(files []string, flags ...string) string {
 		t.Helper()
-		out, status := tools.run(t, strings.Join(append([]string{"DumpLogSegments", "--files", strings.Join(files, ",")}, flags...), " "))
+		out, status := runHosted(t, strings.Join(append([]string{toolPackage + "DumpLogSegments", "--files", strings.Join(files, ",")}, flags...), " "))
 		out = eachSegment.ReplaceAllString(out, "")
 		if at := complaint.FindStringIndex(out); at != nil {
 			t.Errorf("DumpLogSegments %v:\n%s", flags, tail(out[:min(len(out), at[1]+1000)]))

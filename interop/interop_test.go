@@ -11,19 +11,15 @@
 package interop
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -40,36 +36,41 @@ var cache = os.Getenv("INTEROP_CACHE")
 type client struct {
 	name   string
 	codecs []string
-	call   func(args ...string) *exec.Cmd
+	call   func(t *testing.T, args ...string) string // returns its standard output
 	reads  bool
 }
 
-var clients = []client{
-	{"java", []string{"none", "gzip", "snappy", "lz4", "zstd"}, javaClient, true},
-	{"confluent", []string{"none", "gzip", "snappy", "lz4", "zstd"}, pythonClient("confluent"), true},
-	{"aiokafka", []string{"none", "gzip", "snappy", "lz4", "zstd"}, pythonClient("aiokafka"), true},
-	{"kafkajs", []string{"none", "gzip", "snappy", "lz4"}, nodeProducer, false}, // consuming needs groups
-	{"kcat", []string{"none", "gzip", "snappy", "lz4", "zstd"}, kcat, true},
-}
-
-func javaClient(args ...string) *exec.Cmd {
-	return java("Client", args...)
-}
-
-func java(class string, args ...string) *exec.Cmd {
-	cp := filepath.Join(cache, "classes") + ":" + filepath.Join(cache, "java", "*")
-	return exec.Command("java", append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-		"-Dlog4j2.configurationFile=java/log4j2.xml", "-cp", cp, class}, args...)...)
-}
-
-func pythonClient(library string) func(args ...string) *exec.Cmd {
-	return func(args ...string) *exec.Cmd {
-		return exec.Command(filepath.Join(cache, "python", "bin", "python"), append([]string{"python/client.py", library}, args...)...)
+func newClients(t *testing.T) []client {
+	java := func(t *testing.T, args ...string) string {
+		t.Helper()
+		call := strings.Join(append([]string{"Client"}, args...), " ")
+		p := startHosted(t, call)
+		out, status := finish(t, p)
+		if status != 0 {
+			t.Fatalf("%s: exit status %d:\n%s", call, status, tail(p.errs.String()))
+		}
+		return out
+	}
+	confluent, aiokafka := startToolbox(t, python("client.py", "confluent")), startToolbox(t, python("client.py", "aiokafka"))
+	kafkajs := startToolbox(t, node("client.js"))
+	return []client{
+		{"java", []string{"none", "gzip", "snappy", "lz4", "zstd"}, java, true},
+		{"confluent", []string{"none", "gzip", "snappy", "lz4", "zstd"}, confluent.run, true},
+		{"aiokafka", []string{"none", "gzip", "snappy", "lz4", "zstd"}, aiokafka.run, true},
+		{"kafkajs", []string{"none", "gzip", "snappy", "lz4"}, kafkajs.run, false}, // reads in a group only: see kafkajsConsumes
+		{"kcat", []string{"none", "gzip", "snappy", "lz4", "zstd"}, func(t *testing.T, args ...string) string {
+			t.Helper()
+			return run(t, kcat(args...))
+		}, true},
 	}
 }
 
-func nodeProducer(args ...string) *exec.Cmd {
-	cmd := exec.Command("node", append([]string{"node/produce.js"}, args[1:]...)...)
+func python(script string, args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(cache, "python", "bin", "python"), append([]string{"python/" + script}, args...)...)
+}
+
+func node(script string) *exec.Cmd {
+	cmd := exec.Command("node", "node/"+script)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+filepath.Join(cache, "node", "node_modules"))
 	return cmd
 }
@@ -96,26 +97,28 @@ func kcat(args ...string) *exec.Cmd {
 // TestClients has each client produce with each codec it has; every reading client must then see the same
 // records in each topic.
 func TestClients(t *testing.T) {
-	b := startBroker(t, t.TempDir())
+	b := startBroker(t, t.TempDir(), groupSettings...)
+	clients := newClients(t)
 	for _, producer := range clients {
 		for _, codec := range producer.codecs {
 			t.Run(producer.name+"/"+codec, func(t *testing.T) {
 				topic, prefix := producer.name+"-"+codec, producer.name
 				b.createTopic(t, topic)
-				run(t, producer.call("produce", b.address, topic, codec, prefix, fmt.Sprint(count)))
+				producer.call(t, "produce", b.address, topic, codec, prefix, fmt.Sprint(count))
 				want := b.read(t, topic)
 				checkRecords(t, want, prefix, producer.name != "kcat")
 				for _, reader := range clients {
 					if !reader.reads {
 						continue
 					}
-					if got := sortedLines(run(t, reader.call("consume", b.address, topic))); got != want {
+					if got := sortedLines(reader.call(t, "consume", b.address, topic)); got != want {
 						t.Errorf("%s reads what %s wrote differently:\n%s", reader.name, producer.name, firstDifference(got, want))
 					}
 				}
 			})
 		}
 	}
+	t.Run("kafkajs/consume", func(t *testing.T) { kafkajsConsumes(t, b, clients) })
 	t.Run("java/idempotent acks=0 acks=1", func(t *testing.T) {
 		for _, settings := range [][]string{{"enable.idempotence=true"}, {"acks=1", "enable.idempotence=false"}, {"acks=0", "enable.idempotence=false"}} {
 			topic := "java-" + strings.Map(func(r rune) rune {
@@ -125,10 +128,49 @@ func TestClients(t *testing.T) {
 				return r
 			}, settings[0])
 			b.createTopic(t, topic)
-			run(t, javaClient(append([]string{"produce", b.address, topic, "none", "java", fmt.Sprint(count)}, settings...)...))
+			clients[0].call(t, append([]string{"produce", b.address, topic, "none", "java", fmt.Sprint(count)}, settings...)...)
 			checkRecords(t, b.readEventually(t, topic), "java", true)
 		}
 	})
+}
+
+// kafkajsConsumes has a group of kafkajs read all topics in codecs that kafkajs has, commit and leave; when it starts again, it
+// goes on where it was.
+func kafkajsConsumes(t *testing.T, b *broker, clients []client) {
+	kafkajs := clients[slices.IndexFunc(clients, func(c client) bool { return c.name == "kafkajs" })]
+	var topics []string
+	var want strings.Builder
+	for _, producer := range clients {
+		for _, codec := range producer.codecs {
+			if codec == "zstd" {
+				continue
+			}
+			topic := producer.name + "-" + codec
+			topics = append(topics, topic)
+			for line := range strings.Lines(b.read(t, topic)) {
+				want.WriteString(topic + " " + line)
+			}
+		}
+	}
+	consume := func(n int) string {
+		t.Helper()
+		return sortedLines(kafkajs.call(t, append([]string{"consume", b.address, "kafkajs", fmt.Sprint(n)}, topics...)...))
+	}
+	if got, want := consume(count*len(topics)), sortedLines(want.String()); got != want {
+		t.Fatalf("kafkajs reads what the clients wrote differently:\n%s", firstDifference(got, want))
+	}
+	more := ""
+	p := b.newProducer(t, kgo.SnappyCompression())
+	for i := range 30 {
+		r := &kgo.Record{Topic: topics[i%len(topics)], Partition: int32(i % partitions), Key: fmt.Append(nil, i), Value: []byte("more")}
+		if err := p.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		more += r.Topic + " " + line(r) + "\n"
+	}
+	if got, want := consume(30), sortedLines(more); got != want {
+		t.Fatalf("kafkajs goes on elsewhere than where it was:\n%s", firstDifference(got, want))
+	}
 }
 
 // read returns what franz-go reads of topic, in the readers' format, sorted.
@@ -154,7 +196,7 @@ func (b *broker) read(t *testing.T, topic string) string {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var out strings.Builder
 	for left > 0 {
@@ -241,177 +283,4 @@ func at(lines []string, i int) string {
 		return lines[i]
 	}
 	return "(none)"
-}
-
-// A broker is a process under test: ottla's built binary, or Apache Kafka.
-type broker struct {
-	address    string
-	controller string
-	client     *kgo.Client
-	admin      *kadm.Client
-	cmd        *exec.Cmd
-	log        *bytes.Buffer
-}
-
-var binary = filepath.Join(os.TempDir(), fmt.Sprintf("ottla-interop-%d", os.Getpid()))
-
-func TestMain(m *testing.M) {
-	if out, err := exec.Command("go", "build", "-o", binary, "ottla/cmd/ottla").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build ottla: %v\n%s", err, out)
-		os.Exit(1)
-	}
-	code := m.Run()
-	os.Remove(binary)
-	os.Exit(code)
-}
-
-// startBroker starts the broker under test on directory dir; the test's end stops it.
-func startBroker(t *testing.T, dir string, more ...string) *broker {
-	t.Helper()
-	if os.Getenv("AGAINST") == "apache" {
-		return startApache(t, dir, more...)
-	}
-	return startOttla(t, dir, more...)
-}
-
-// settings are those both brokers get, so that either can take over the other's directory. The tests' records have
-// timestamps long past, hence no retention by time.
-func settings(port int, dir string, more []string) []string {
-	return append([]string{
-		"process.roles=broker,controller", "node.id=1",
-		fmt.Sprintf("controller.quorum.bootstrap.servers=127.0.0.1:%d", port+1),
-		"controller.listener.names=CONTROLLER",
-		fmt.Sprintf("listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d", port, port+1),
-		"log.dirs=" + dir, "offsets.topic.replication.factor=1", "num.partitions=3", "log.retention.ms=-1",
-	}, more...)
-}
-
-func startOttla(t *testing.T, dir string, more ...string) *broker {
-	t.Helper()
-	port := freePort(t)
-	args := []string{"serve", "--set", "ottla.console.listener="}
-	for _, s := range settings(port, dir, more) {
-		args = append(args, "--set", s)
-	}
-	return started(t, exec.Command(binary, args...), port)
-}
-
-func startApache(t *testing.T, dir string, more ...string) *broker {
-	t.Helper()
-	port := freePort(t)
-	file := filepath.Join(t.TempDir(), "server.properties")
-	more = append([]string{"log.cleaner.dedupe.buffer.size=8388608"}, more...) // by default half the heap that it gets here
-	if err := os.WriteFile(file, []byte(strings.Join(settings(port, dir, more), "\n")+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "meta.properties")); err != nil {
-		run(t, java("kafka.tools.StorageTool", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c", file))
-	}
-	return started(t, java("kafka.Kafka", file), port)
-}
-
-func started(t *testing.T, cmd *exec.Cmd, port int) *broker {
-	t.Helper()
-	b := &broker{address: fmt.Sprintf("127.0.0.1:%d", port), controller: fmt.Sprintf("127.0.0.1:%d", port+1), cmd: cmd, log: new(bytes.Buffer)}
-	cmd.Stdout, cmd.Stderr = b.log, b.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.address), kgo.MetadataMinAge(10*time.Millisecond)) // for so long it believes its cache
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.client, b.admin = cl, kadm.NewClient(cl)
-	t.Cleanup(func() {
-		cl.Close()
-		if b.cmd.ProcessState == nil {
-			b.stop(t)
-		}
-		if t.Failed() {
-			t.Logf("broker's log:\n%.20000s", b.log)
-		}
-	})
-	eventually(t, "the broker answers", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := b.admin.ListTopics(ctx)
-		return err == nil
-	})
-	return b
-}
-
-// stop ends the broker with SIGTERM, which must lead to exit status 0 (Apache's JVM says 143).
-func (b *broker) stop(t *testing.T) {
-	t.Helper()
-	b.cmd.Process.Signal(syscall.SIGTERM)
-	if err := b.cmd.Wait(); err != nil && b.cmd.ProcessState.ExitCode() != 143 {
-		t.Errorf("broker at SIGTERM: %v\n%s", err, b.log)
-	}
-}
-
-func (b *broker) createTopic(t *testing.T, topic string) {
-	t.Helper()
-	if r, err := b.admin.CreateTopic(t.Context(), partitions, 1, nil, topic); err != nil || r.Err != nil {
-		t.Fatal(err, r.Err)
-	}
-}
-
-// nextPort is where freePort goes on looking: below the ports that the system gives to clients, which could take one
-// before the broker does.
-var nextPort = 15000 + os.Getpid()%7000*2
-
-// freePort returns a port that, like the next one, nobody listens on and no broker of this run had.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := nextPort
-		nextPort += 2
-		if isFree(port) && isFree(port+1) {
-			return port
-		}
-	}
-	t.Fatalf("no two neighbouring free ports below %d", nextPort)
-	return 0
-}
-
-func isFree(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
-}
-
-// run returns the command's standard output and fails the test unless it exits with 0 within a minute.
-func run(t *testing.T, cmd *exec.Cmd) string {
-	t.Helper()
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-	defer timer.Stop()
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, tail(errs.String()))
-	}
-	return out.String()
-}
-
-func tail(s string) string {
-	return s[max(0, len(s)-3000):]
-}
-
-// eventually waits until what is asked holds, for half a minute at the most.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-ticker.C {
-		if holds() {
-			return
-		}
-	}
-	t.Fatalf("waited half a minute: %s", what)
 }

@@ -22,25 +22,25 @@ func TestKill(t *testing.T) {
 	for round, kind := range []string{"ottla", "ottla", "apache", "ottla", "apache", "ottla", "ottla"} {
 		var b *broker
 		if kind == "apache" {
-			b = startApache(t, dir)
+			b = startApacheProcess(t, dir)
 		} else {
 			b = startBroker(t, dir)
 		}
 		if round == 0 {
 			b.create(t, topic, partitions, "segment.ms=50")
 		} else {
-			b.lead(t, topic)
+			b.lead(t, topic, partitions)
 			checkAcked(t, b.read(t, topic), acked, fmt.Sprintf("%s in round %d", kind, round))
 		}
 		b.killUnderLoad(t, topic, fmt.Sprintf("round-%d", round), perRound, acked)
 	}
 	b := startBroker(t, dir)
-	b.lead(t, topic)
+	b.lead(t, topic, partitions)
 	checkAcked(t, b.read(t, topic), acked, "at the end")
 }
 
 // lead waits until every partition of topic has a leader.
-func (b *broker) lead(t *testing.T, topic string) {
+func (b *broker) lead(t *testing.T, topic string, partitions int) {
 	t.Helper()
 	eventually(t, topic+" is led", func() bool {
 		ends, err := b.admin.ListEndOffsets(t.Context(), topic)
@@ -57,7 +57,7 @@ func (b *broker) killUnderLoad(t *testing.T, topic, prefix string, count int, ac
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var mu sync.Mutex
 	enough, left := make(chan struct{}), count
@@ -82,22 +82,13 @@ func (b *broker) killUnderLoad(t *testing.T, topic, prefix string, count int, ac
 	select {
 	case <-enough:
 	case <-ctx.Done():
-		t.Error("not enough records acknowledged within a minute")
+		t.Error("not enough records acknowledged")
 	}
 	b.kill(t)
 	cancel()
 	cl.Close()
 	producing.Wait()
 	promised.Wait()
-}
-
-// kill ends the broker as a fault would.
-func (b *broker) kill(t *testing.T) {
-	t.Helper()
-	if err := b.cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	b.cmd.Wait() // says that it was killed
 }
 
 // checkAcked holds what was read against what was acknowledged. Records without an acknowledgement may be there.

@@ -5,6 +5,7 @@ package interop
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -20,17 +21,9 @@ func TestReadWhileDeleted(t *testing.T) {
 	b := startBroker(t, t.TempDir(), "log.retention.check.interval.ms=100", "log.initial.task.delay.ms=0")
 	b.create(t, topic, 1, "segment.bytes=1048576", "retention.bytes=3145728", "file.delete.delay.ms=100")
 
-	consumer := javaClient("follow", b.address, topic, fmt.Sprint(count-1))
-	out, err := consumer.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := consumer.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lost := time.AfterFunc(time.Minute, func() { consumer.Process.Kill() })
-	defer lost.Stop()
-	seen := bufio.NewScanner(out)
+	consumer := startHosted(t, fmt.Sprintf("Client follow %s %s %d", b.address, topic, count-1))
+	defer time.AfterFunc(patience, consumer.kill).Stop()
+	seen := bufio.NewScanner(consumer.out)
 
 	p := b.newProducer(t, kgo.NoCompression())
 	write := func(i int) {
@@ -48,14 +41,17 @@ func TestReadWhileDeleted(t *testing.T) {
 		write(i)
 	}
 	last, read := 0, 1
-	for seen.Scan() {
+	for seen.Scan() && seen.Text() != "" { // an empty line precedes the exit status
 		var offset, key int
 		if _, err := fmt.Sscan(seen.Text(), &offset, &key); err != nil || key != offset || offset <= last {
 			t.Errorf("behind offset %d: %q", last, seen.Text())
 		}
 		last, read = offset, read+1
 	}
-	if err := consumer.Wait(); err != nil || last != count-1 {
+	if _, err := io.Copy(io.Discard, consumer.out); err != nil {
+		t.Error(err)
+	}
+	if err := consumer.end(); err != nil || last != count-1 {
 		t.Errorf("the consumer saw %d records, the last at %d: %v", read, last, err)
 	}
 	if read < 50 {

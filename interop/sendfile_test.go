@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -64,7 +63,7 @@ var onSegment = regexp.MustCompile(`\b(sendfile|read|pread64|readv|preadv2?)\(.*
 func strace(t *testing.T, b *broker, f func()) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("strace", "-ff", "-y", "-s", "0", "-e", "trace=sendfile,read,pread64,readv,preadv,preadv2", "-o", filepath.Join(dir, "thread"), "-p", strconv.Itoa(b.cmd.Process.Pid))
+	cmd := exec.Command("strace", "-ff", "-y", "-s", "0", "-e", "trace=sendfile,read,pread64,readv,preadv,preadv2", "-o", filepath.Join(dir, "thread"), "-p", strconv.Itoa(b.process.Pid))
 	told, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +101,7 @@ func fetchAll(t *testing.T, b *broker, topic string, count int) {
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for left := count; left > 0; {
 		fetches := cl.PollFetches(ctx)

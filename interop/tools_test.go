@@ -3,16 +3,11 @@
 package interop
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A toolRun is one call of a command line tool of Apache Kafka's: what it is given, its exit status, and what its
@@ -24,6 +19,7 @@ type toolRun struct {
 }
 
 const (
+	toolPackage   = "org.apache.kafka.tools."
 	topicCommand  = "TopicCommand --bootstrap-server {B} "
 	configCommand = "ConfigCommand --bootstrap-server {B} "
 	offsets       = "GetOffsetShell --bootstrap-server {B} --topic tools "
@@ -150,11 +146,10 @@ func TestTools(t *testing.T) {
 	fill := func(s string, quote func(string) string) string {
 		return strings.NewReplacer("{B}", quote(b.address), "{C}", quote(b.controller), "{D}", quote(dir), "{F}", files+"/").Replace(s)
 	}
-	tools := startTools(t)
 	asIs := func(s string) string { return s }
 	for _, run := range toolRuns {
 		t.Run(run.args, func(t *testing.T) {
-			out, status := tools.run(t, fill(run.args, asIs))
+			out, status := runHosted(t, toolPackage+fill(run.args, asIs))
 			if status != run.status {
 				t.Fatalf("exit status %d, want %d:\n%s", status, run.status, tail(out))
 			}
@@ -164,55 +159,5 @@ func TestTools(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// toolbox is a JVM that runs one tool after another; see java/Tools.java.
-type toolbox struct {
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func startTools(t *testing.T) *toolbox {
-	t.Helper()
-	cmd := java("Tools")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &toolbox{cmd, in, bufio.NewReader(out)}
-}
-
-// run returns what the tool printed, on both outputs, and its exit status.
-func (b *toolbox) run(t *testing.T, line string) (out string, status int) {
-	t.Helper()
-	lost := time.AfterFunc(time.Minute, func() { b.cmd.Process.Kill() })
-	defer lost.Stop()
-	if _, err := fmt.Fprintln(b.in, line); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		line, err := b.out.ReadString('\n')
-		if err != nil {
-			t.Fatalf("%v behind %s", err, tail(out))
-		}
-		if n, _ := fmt.Sscanf(line, "exit %d\n", &status); n == 1 {
-			return strings.TrimSuffix(out, "\n"), status
-		}
-		out += line
 	}
 }

@@ -1,9 +1,11 @@
-"""confluent-kafka and aiokafka, driven by the interop test (see ../interop_test.go for the record format).
+"""confluent-kafka or aiokafka, driven by the interop test (see ../interop_test.go for the record format, and
+../programs_test.go for how): client.py confluent|aiokafka. A line is
 
-client.py confluent|aiokafka produce BOOTSTRAP TOPIC CODEC PREFIX COUNT | consume BOOTSTRAP TOPIC
+    produce BOOTSTRAP TOPIC CODEC PREFIX COUNT | consume BOOTSTRAP TOPIC
 """
 import asyncio
 import sys
+import traceback
 
 FIRST_TIMESTAMP = 1700000000000
 
@@ -25,23 +27,23 @@ def confluent_produce(bootstrap, topic, codec, prefix, count):
         producer.produce(topic, partition=i % 3, timestamp=FIRST_TIMESTAMP + i, key=f"k{i}", value=f"{prefix}-{i}",
                          headers=[("h", prefix.encode())], on_delivery=lambda err, _: err and failures.append(err))
         producer.poll(0)
-    left = producer.flush(30)
+    left = producer.flush(240)
     if failures or left:
-        sys.exit(f"{len(failures)} failed ({failures[:1]}), {left} not delivered")
+        raise RuntimeError(f"{len(failures)} failed ({failures[:1]}), {left} not delivered")
 
 
 def confluent_consume(bootstrap, topic):
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
-    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions}
+    partitions = consumer.list_topics(topic, timeout=240).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=240)[1] for p in partitions}
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
     left = sum(ends.values())
     while left:
-        message = consumer.poll(10)
+        message = consumer.poll(240)
         if message is None or message.error():
-            sys.exit(f"{left} records missing: {message and message.error()}")
+            raise RuntimeError(f"{left} records missing: {message and message.error()}")
         left -= 1
         print(line(message.partition(), message.offset(), message.timestamp()[1], message.key(), message.value(), message.headers()))
     consumer.close()
@@ -72,7 +74,7 @@ async def aiokafka_consume(bootstrap, topic):
         left = sum((await consumer.end_offsets(partitions)).values())
         await consumer.seek_to_beginning()
         while left:
-            for batch in (await asyncio.wait_for(consumer.getmany(timeout_ms=1000), 10)).values():
+            for batch in (await asyncio.wait_for(consumer.getmany(timeout_ms=1000), 240)).values():
                 for r in batch:
                     left -= 1
                     print(line(r.partition, r.offset, r.timestamp, r.key, r.value, r.headers))
@@ -80,12 +82,23 @@ async def aiokafka_consume(bootstrap, topic):
         await consumer.stop()
 
 
-def main(library, verb, *args):
+def call(library, verb, *args):
     if verb == "produce":
         args = (*args[:4], int(args[4]))
-    call = globals()[f"{library}_{verb}"](*args)
-    if asyncio.iscoroutine(call):
-        asyncio.run(call)
+    result = globals()[f"{library}_{verb}"](*args)
+    if asyncio.iscoroutine(result):
+        asyncio.run(result)
 
 
-main(*sys.argv[1:])
+def main(library):
+    for line in sys.stdin:
+        status = 0
+        try:
+            call(library, *line.split())
+        except Exception:
+            traceback.print_exc()
+            status = 1
+        print("exit", status, flush=True)
+
+
+main(sys.argv[1])
