@@ -84,6 +84,7 @@ type suite struct {
 	title    string                                // in the README
 	folder   string                                // of SUITES; also the folder in the cache
 	settings []string                              // of the broker that it runs against
+	tools    bool                                  // it starts a JVM for each of many short commands, with java-tools' libraries
 	env      []string                              // always
 	narrow   func(expected []expectation) []string // environment that leaves out what is excused
 	choose   func(tests []string) string           // environment that runs just these tests; nil: they need one another
@@ -100,7 +101,8 @@ var lanes = [][]suite{{
 		line: regexp.MustCompile(`^(?P<outcome>ok|FAIL) +(?P<test>[^:]+)`),
 	},
 	{
-		name: "java-tools", folder: "java-tools", title: "Apache's command-line tools, console clients, Connect, MirrorMaker 2",
+		name: "java-tools", folder: "java-tools", title: "Apache's command-line tools, console clients, Connect, MirrorMaker 2", tools: true,
+		env: []string{"STEP=180"},
 		narrow: func(expected []expectation) []string {
 			var only []string
 			for _, e := range expected {
@@ -114,9 +116,9 @@ var lanes = [][]suite{{
 	},
 	{
 		name: "librdkafka", folder: "librdkafka", title: "librdkafka's regression tests (quick), the client under Python, .NET, Node, Rust and PHP",
-		settings: []string{"num.partitions=4"},
+		settings: []string{"num.partitions=4"}, tools: true,
 		// Some tests call Kafka's command-line tools, which java-tools has installed.
-		env: []string{"LIMIT=400", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")},
+		env: []string{"LIMIT=900", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")},
 		narrow: func(expected []expectation) []string {
 			var numbers []string
 			for _, test := range excused(expected) {
@@ -132,7 +134,7 @@ var lanes = [][]suite{{
 }, {
 	{
 		name: "franz-go", folder: "franz-go", title: "franz-go's own tests: groups of both protocols, rebalances, admin, produce and fetch under churn",
-		env: []string{"LIMIT=200"},
+		env: []string{"LIMIT=600"},
 		narrow: func(expected []expectation) []string {
 			return []string{"SKIP=^(" + strings.Join(excused(expected), "|") + ")$"}
 		},
@@ -142,12 +144,12 @@ var lanes = [][]suite{{
 	},
 	{
 		name: "apache-requests", folder: "apache-tests", title: "Apache Kafka's own tests of requests (one node)",
-		env: []string{"SET=requests", "MAX_NODES=1", "WAIT=10", "LIMIT=300"}, narrow: exceptMethods, choose: methods,
+		env: []string{"SET=requests", "MAX_NODES=1", "WAIT=30", "LIMIT=900"}, narrow: exceptMethods, choose: methods,
 		report: "run.log", line: junit, test: javaTest,
 	},
 	{
 		name: "apache-clients", folder: "apache-tests", title: "Apache Kafka's own integration tests of its Java clients (one node)",
-		env: []string{"SET=clients", "MAX_NODES=1", "WAIT=10", "LIMIT=300"}, narrow: exceptMethods, choose: methods,
+		env: []string{"SET=clients", "MAX_NODES=1", "WAIT=30", "LIMIT=900"}, narrow: exceptMethods, choose: methods,
 		report: "run.log", line: junit, test: javaTest,
 	},
 }}
@@ -235,6 +237,9 @@ func TestConformance(t *testing.T) {
 // verdict runs the suite against a broker of its own and judges it.
 func (s *suite) verdict(t *testing.T, binary string, expected []expectation) {
 	b := startBroker(t, binary, s.settings)
+	if s.tools {
+		s.env = append(s.env, quickTools(t, b))
+	}
 	out := s.run(t, binary, b, s.narrowed(expected))
 	// The suites time things, and share two cores with what they time: what failed gets a second run, alone.
 	if unlucky := failures(expected, out); len(unlucky) > 0 && !enumerate {
@@ -248,6 +253,20 @@ func (s *suite) verdict(t *testing.T, binary string, expected []expectation) {
 		return
 	}
 	judge(t, expected, out, b.advertised(t))
+}
+
+// quickTools has one of Apache's tools leave an archive of the classes it loaded, and returns the environment in which the others start
+// from that: most of the processor time of such a command goes into loading classes.
+func quickTools(t *testing.T, b *broker) string {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "classes.jsa")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(suites, "java-tools", "run.sh"))
+	cmd.Env = append(os.Environ(), "BOOTSTRAP="+b.address, "ONLY=topic-list", "STEP=300", "JDK_JAVA_OPTIONS=-XX:+UseSerialGC -XX:ArchiveClassesAtExit="+archive)
+	out, err := cmd.CombinedOutput() // fails too for want of a topic to list
+	if _, missing := os.Stat(archive); missing != nil {
+		t.Fatalf("Kafka's tools left no archive of classes: %v\n%s", err, out)
+	}
+	return "JDK_JAVA_OPTIONS=-XX:+UseSerialGC -XX:-UsePerfData -XX:SharedArchiveFile=" + archive
 }
 
 // narrowed is the environment in which the suite leaves out what it need not run.
