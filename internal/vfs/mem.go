@@ -505,6 +505,9 @@ func (f *memFile) StartWriteback(off, n int64) error {
 	return f.m.hook(OpWriteback, f.name, off, int(n))
 }
 
+// Forget does nothing: all is in memory.
+func (f *memFile) Forget() error { return nil }
+
 func (f *memFile) SendTo(w io.Writer, off, n int64) (int64, error) { return copyTo(w, f, off, n) }
 
 // Map returns a copy: what is mapped does not change any more.

@@ -14,6 +14,9 @@ func (o *osFile) Sync() error { return o.f.Sync() }
 // StartWriteback does nothing here: only Linux has the call.
 func (o *osFile) StartWriteback(off, n int64) error { return nil }
 
+// Forget does nothing here: only Linux has the call.
+func (o *osFile) Forget() error { return nil }
+
 func (o *osFile) sendToTCP(conn *net.TCPConn, off, n int64) (int64, error) {
 	return copyTo(conn, o.f, off, n)
 }

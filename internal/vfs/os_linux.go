@@ -6,24 +6,68 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 func (o *osFile) Sync() error {
-	return o.control("fdatasync", func(fd int) error {
+	return o.rangeCall("fdatasync", func(fd int, _, _ int64) error {
 		return ignoringEINTR(func() error { return unix.Fdatasync(fd) })
-	})
+	}, 0, 0)
 }
 
 func (o *osFile) StartWriteback(off, n int64) error {
-	err := o.control("sync_file_range", func(fd int) error {
+	err := o.rangeCall("sync_file_range", func(fd int, off, n int64) error {
 		return unix.SyncFileRange(fd, off, n, unix.SYNC_FILE_RANGE_WRITE)
-	})
+	}, off, n)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
 		return nil // a hint, and this file system takes none
 	}
 	return err
+}
+
+func (o *osFile) Forget() error {
+	err := o.rangeCall("fadvise64", func(fd int, off, n int64) error {
+		return unix.Fadvise(fd, off, n, unix.FADV_DONTNEED)
+	}, 0, 0)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EINVAL) {
+		return nil // a hint, and this file system takes none
+	}
+	return err
+}
+
+// A rangeCall is a system call on bytes of a file. They are pooled, since appends and fsyncs make them all the time, and what is given
+// to syscall.RawConn would otherwise be allocated for each.
+type rangeCall struct {
+	call   func(fd int, off, n int64) error
+	off, n int64
+	err    error
+	do     func(fd uintptr) // run, bound once
+}
+
+var rangeCalls = sync.Pool{New: func() any {
+	c := new(rangeCall)
+	c.do = c.run
+	return c
+}}
+
+func (c *rangeCall) run(fd uintptr) { c.err = c.call(int(fd), c.off, c.n) }
+
+// rangeCall is control for a call that captures nothing.
+func (o *osFile) rangeCall(op string, call func(fd int, off, n int64) error, off, n int64) error {
+	c := rangeCalls.Get().(*rangeCall)
+	c.call, c.off, c.n = call, off, n
+	err := o.raw.Control(c.do)
+	if err == nil {
+		err = c.err
+	}
+	c.call, c.err = nil, nil
+	rangeCalls.Put(c)
+	if err != nil {
+		return &fs.PathError{Op: op, Path: o.f.Name(), Err: err}
+	}
+	return nil
 }
 
 // maxSendfile bounds one system call, so that a fast peer does not keep the thread for long.

@@ -68,6 +68,9 @@ type File interface {
 	// StartWriteback asks the kernel to begin writing n bytes from off to the device, without waiting and without any
 	// promise; n 0 means up to the end. It keeps dirty pages from piling up until a Sync has to wait for all of them.
 	StartWriteback(off, n int64) error
+	// Forget tells the kernel that the file's contents will not be read again soon, without any promise: for one who has read all
+	// of it, once, and would not have that push out of memory what others read.
+	Forget() error
 	// SendTo writes n bytes from off to w and returns how many w took. An OS file is sent to a *net.TCPConn by
 	// sendfile(2), without passing through this process; everything else is copied. A file that ends before off+n gives
 	// io.ErrUnexpectedEOF. A write deadline of the connection is honoured.
