@@ -127,6 +127,9 @@ func (d *directory) open(p *Partition) (*storage.Log, error) {
 	c := p.config.Load().Log
 	log := d.claim(tp)
 	if log != nil && sameTopic(log, p.topicID) {
+		if err := log.AdoptTopicID(p.topicID); err != nil {
+			return nil, err
+		}
 		log.SetConfig(c)
 		d.report(log)
 		return log, nil

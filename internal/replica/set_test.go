@@ -3,9 +3,12 @@ package replica
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -215,6 +218,52 @@ func TestAlone(t *testing.T) {
 	f.sees(p, ReadUncommitted, "x", "y")
 	f.append(p, "z")
 	f.sees(p, ReadUncommitted, "x", "y", "z")
+}
+
+// Many replicas are made with no fsync; the flusher's next pass settles them, with one of the log directory for all.
+func TestMakingCostsNoSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		f := newFixture(t, mem, nil, "/d")
+		synctest.Wait()
+		var syncs, ofDir atomic.Int32
+		mem.Inject(func(op vfs.Op) error {
+			if op.Kind == vfs.OpSync || op.Kind == vfs.OpSyncDir {
+				syncs.Add(1)
+			}
+			if op.Kind == vfs.OpSyncDir && op.Path == "/d" {
+				ofDir.Add(1)
+			}
+			return nil
+		})
+		const topics = 20
+		for i := range byte(topics) {
+			id := uuid.UUID{0: 8, 15: i}
+			f.apply(topic(id, fmt.Sprint("t", i)), partition(id, 1, 3, []int32{1}, []int32{1}))
+			f.ready(id)
+		}
+		if n := syncs.Load(); n > 0 {
+			t.Errorf("making %d replicas took %d fsyncs", topics, n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := ofDir.Load(); n != 1 {
+			t.Errorf("the log directory was synced %d times", n)
+		}
+		f.close(false)
+		d, err := storage.OpenDir(t.Context(), storage.DirOptions{FS: mem.Crash(0, nil), Path: "/d", NodeID: 1})
+		f.ok(err)
+		logs, err := d.Load(t.Context())
+		f.ok(err)
+		if len(logs) != topics {
+			t.Errorf("a power cut left %d of %d logs", len(logs), topics)
+		}
+		for _, l := range logs {
+			if l.TopicID() != f.image.TopicByName(l.Topic()).ID {
+				t.Errorf("%s is of topic %s", l.Topic(), l.TopicID())
+			}
+		}
+		f.ok(d.Close(context.Background(), 0, false))
+	})
 }
 
 func TestLeaderEpochs(t *testing.T) {

@@ -73,9 +73,7 @@ func (l *Log) appendAsLeader(b []byte, h *record.Header, a *LeaderAppend) (Appen
 	h.BaseOffset, h.LeaderEpoch = end.Offset, a.LeaderEpoch
 	record.SetBaseOffset(b, h.BaseOffset)
 	record.SetLeaderEpoch(b, h.LeaderEpoch)
-	if err := l.assignEpoch(h.LeaderEpoch, h.BaseOffset); err != nil {
-		return Appended{}, err
-	}
+	l.assignEpoch(h.LeaderEpoch, h.BaseOffset)
 	s, err := l.room(int64(len(b)), h.BaseOffset, h.LastOffset(), h.MaxTimestamp, nowMs(a.Now))
 	if err != nil {
 		return Appended{}, err
@@ -144,6 +142,9 @@ func (l *Log) room(size, base, lastOffset, maxTimestamp, now int64) (*segment, e
 
 // write puts b at pos of the segment's file, where nothing is published yet.
 func (l *Log) write(s *segment, b []byte, pos int64) error {
+	if err := l.settle(); err != nil {
+		return err
+	}
 	h, err := s.acquireToWrite()
 	if err != nil {
 		return l.health.fail(err)
@@ -318,9 +319,7 @@ func (l *Log) appendRun(s *segment, b []byte) (last int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := l.assignEpoch(h.LeaderEpoch, h.BaseOffset); err != nil {
-			return 0, err
-		}
+		l.assignEpoch(h.LeaderEpoch, h.BaseOffset)
 		if err := l.note(s, &h, pos, &adm); err != nil {
 			return 0, err
 		}

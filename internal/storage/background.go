@@ -141,7 +141,7 @@ func (d *Dir) requestFlushes(now int64) time.Duration {
 		}
 		wait = min(wait, interval)
 		waited := now-l.lastFlush.Load() >= interval.Milliseconds() && l.End().Offset > l.Durable()
-		if !waited && !l.rebuilds() {
+		if !waited && !l.unsettled.Load() && !l.rebuilds() {
 			continue
 		}
 		l.wantFlush.Store(true)

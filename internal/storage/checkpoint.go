@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"ottla/internal/uuid"
@@ -40,6 +41,37 @@ type TopicPartition struct {
 
 // String returns the name Kafka prints and gives to the partition's directory.
 func (tp TopicPartition) String() string { return tp.Topic + "-" + strconv.Itoa(int(tp.Partition)) }
+
+// A parentDir makes the names in a directory durable, at once for all logs in it that wait for that.
+type parentDir struct {
+	fs      vfs.FS
+	path    string
+	syncing chan struct{} // one slot: who syncs, and how that failed
+	failed  error
+	made    atomic.Int64 // names so far
+	synced  atomic.Int64 // how many of them are durable
+}
+
+func newParentDir(fsys vfs.FS, path string) *parentDir {
+	return &parentDir{fs: fsys, path: path, syncing: make(chan struct{}, 1)}
+}
+
+// sync returns when all names that were made before it was called are durable.
+func (d *parentDir) sync() error {
+	made := d.made.Load()
+	d.syncing <- struct{}{}
+	defer func() { <-d.syncing }()
+	if d.failed != nil || d.synced.Load() >= made {
+		return d.failed // an fsync that failed is not tried again
+	}
+	made = d.made.Load()
+	if err := d.fs.SyncDir(d.path); err != nil {
+		d.failed = fmt.Errorf("sync %s: %w", d.path, err)
+		return d.failed
+	}
+	d.synced.Store(made)
+	return nil
+}
 
 // lines reads a checkpoint: the version, the number of entries, an entry a line. Source: Kafka's CheckpointFile.
 func lines(b []byte) ([]string, error) {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"path/filepath"
 	"testing"
 
 	"ottla/internal/record"
@@ -108,6 +110,10 @@ func (m model) matches(l *Log) error {
 		if !bytes.Equal(got, want) {
 			return fmt.Errorf("batch at %d is not what was appended", h.BaseOffset)
 		}
+		// Below a start offset that the crash took, epochs are gone as they were meant to.
+		if epoch := l.EpochAt(max(h.BaseOffset, m.start)); epoch != h.LeaderEpoch && h.LastOffset() >= m.start {
+			return fmt.Errorf("batch at %d is of leader epoch %d, and the log says %d", h.BaseOffset, h.LeaderEpoch, epoch)
+		}
 	}
 	if len(l.Damage()) > 0 {
 		return fmt.Errorf("damage %+v after a mere crash", l.Damage())
@@ -205,4 +211,165 @@ func crashAt(t *testing.T, name string, seed uint64, stop int, torn bool, keep f
 		t.Errorf("%s: append after recovery: %+v, %v", name, a, err)
 	}
 	return false
+}
+
+// crashEverywhere runs f on a disk, stopping the machine before each of its file operations in turn, with none, some and all of
+// what was not synced, and calls check with what is left.
+func crashEverywhere(t *testing.T, f func(fsys vfs.FS), check func(t *testing.T, fsys vfs.FS)) {
+	t.Helper()
+	for _, keep := range []float64{0, 0.3, 0.7, 1} {
+		for stop := 1; ; stop++ {
+			fsys, rng := newMem(t), rand.New(rand.NewPCG(uint64(stop), 1))
+			var after *vfs.Mem
+			n := 0
+			fsys.Inject(func(vfs.Op) error {
+				if n++; n == stop {
+					after = fsys.Crash(keep, rng)
+				}
+				if n >= stop {
+					return errDead
+				}
+				return nil
+			})
+			f(fsys)
+			if after == nil {
+				break
+			}
+			t.Run(fmt.Sprintf("operation %d, keeping %.1f", stop, keep), func(t *testing.T) { check(t, after) })
+		}
+	}
+}
+
+// wholeFiles checks what Apache's broker does not start on if there is but part of it, and what recovery therefore must not rely on.
+func wholeFiles(t *testing.T, fsys vfs.FS, dir string) {
+	t.Helper()
+	if _, err := readTopicID(fsys, dir); err != nil {
+		t.Errorf("partition.metadata: %v", err)
+	}
+	b, err := vfs.ReadFile(fsys, filepath.Join(dir, epochFile))
+	if err == nil {
+		_, err = readEpochs(b)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("leader-epoch-checkpoint: %v", err)
+	}
+}
+
+// A log that is made costs no fsync, but no record is in it before it is durable whose it is; and what was flushed is there.
+func TestCrashOfNewLog(t *testing.T) {
+	flushed := false
+	run := func(fsys vfs.FS) {
+		flushed = false
+		l, err := OpenLog(LogOptions{FS: fsys, Path: "/data/t-0", Topic: "t", TopicID: topicID, Config: crashConfig()})
+		if err != nil || l.AssignEpoch(3, 0) != nil {
+			return
+		}
+		for range 3 {
+			b, h := build(t, record.BatchOptions{}, 2, 10, 1)
+			if _, err := l.AppendAsLeader(b, h, LeaderAppend{LeaderEpoch: 3}); err != nil {
+				return
+			}
+		}
+		flushed = l.Flush(6) == nil && l.AssignEpoch(4, 6) == nil
+	}
+	crashEverywhere(t, run, func(t *testing.T, fsys vfs.FS) {
+		wholeFiles(t, fsys, "/data/t-0")
+		l := open(t, fsys, LogOptions{Config: crashConfig()})
+		end := l.End().Offset
+		if end > 0 && (l.TopicID() != topicID || l.EpochAt(0) != 3) {
+			t.Errorf("the log holds %d records, of topic %s and leader epoch %d", end, l.TopicID(), l.EpochAt(0))
+		}
+		if flushed && end != 6 {
+			t.Errorf("6 records were flushed, %d are there", end)
+		}
+	})
+}
+
+// A leader epoch that was taken back does not come again after a crash, to count for batches of an older one.
+func TestCrashAfterEpochIsTakenBack(t *testing.T) {
+	fresh, flushed := record.BatchOptions{LeaderEpoch: 2}, int64(0)
+	run := func(fsys vfs.FS) {
+		flushed = 0
+		l, err := OpenLog(LogOptions{FS: fsys, Path: "/data/t-0", Topic: "t", TopicID: topicID, Config: crashConfig()})
+		if err != nil {
+			return
+		}
+		follow := func() bool {
+			fresh.BaseOffset = l.End().Offset
+			b, _ := build(t, fresh, 10, 10, 1)
+			_, err := l.AppendAsFollower(b)
+			return err == nil
+		}
+		if !follow() || !follow() || l.Flush(20) != nil {
+			return
+		}
+		flushed = 20
+		if l.AssignEpoch(3, 20) != nil || l.AssignEpoch(4, 20) != nil {
+			return
+		}
+		flushed = 10
+		if l.TruncateTo(10) != nil || !follow() || !follow() || l.Flush(30) != nil {
+			return
+		}
+		flushed = 30
+	}
+	crashEverywhere(t, run, func(t *testing.T, fsys vfs.FS) {
+		wholeFiles(t, fsys, "/data/t-0")
+		l := open(t, fsys, LogOptions{Config: crashConfig(), RecoveryPoint: min(flushed, 10)})
+		end := l.End().Offset
+		if end < flushed {
+			t.Errorf("%d records were flushed, %d are there", flushed, end)
+		}
+		for offset := range end {
+			if epoch := l.EpochAt(offset); epoch != 2 {
+				t.Errorf("offset %d is of leader epoch 2, and the log says %d", offset, epoch)
+			}
+		}
+	})
+}
+
+// A disk that could not make the name of one new log durable is not asked again for that of another.
+func TestParentDirFailsForGood(t *testing.T) {
+	fsys := newMem(t)
+	d := newParentDir(fsys, "/data")
+	d.made.Add(1)
+	if err := d.sync(); err != nil {
+		t.Fatal(err)
+	}
+	d.made.Add(1)
+	fsys.Inject(func(vfs.Op) error { return errDead })
+	if err := d.sync(); !errors.Is(err, errDead) {
+		t.Errorf("the first ends with %v", err)
+	}
+	fsys.Inject(nil)
+	if err := d.sync(); !errors.Is(err, errDead) {
+		t.Errorf("the second ends with %v", err)
+	}
+}
+
+// A leader that appended nothing in its epoch and then follows an older one's log has forgotten its own.
+func TestTruncateAtEndForgetsEpoch(t *testing.T) {
+	fsys := newMem(t)
+	l := open(t, fsys, LogOptions{})
+	follow := func(epoch int32) {
+		t.Helper()
+		b, _ := build(t, record.BatchOptions{LeaderEpoch: epoch, BaseOffset: l.End().Offset}, 10, 10, 1)
+		if _, err := l.AppendAsFollower(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	follow(2)
+	if err := errors.Join(l.AssignEpoch(5, 10), l.TruncateTo(10)); err != nil {
+		t.Fatal(err)
+	}
+	follow(2)
+	for range 2 {
+		if l.LatestEpoch() != 2 || l.EpochAt(0) != 2 || l.EpochAt(10) != 2 {
+			t.Errorf("offsets 0 and 10 are of epochs %d and %d, the latest is %d; want 2", l.EpochAt(0), l.EpochAt(10), l.LatestEpoch())
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l = open(t, fsys, LogOptions{Clean: true})
+	}
 }

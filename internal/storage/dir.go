@@ -84,6 +84,7 @@ type Dir struct {
 	clean      bool  // the last shutdown was
 	cleanEpoch int64 // broker epoch in the clean-shutdown marker, -1 none
 	health     *health
+	parent     *parentDir // of its logs: the Dir itself
 	metrics    metrics
 
 	stop    context.CancelFunc
@@ -119,7 +120,7 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 	}
 	d := &Dir{
 		o: o, lock: lock, health: &health{path: o.Path, onFailure: o.OnFailure},
-		checkpointing: make(chan struct{}, 1), written: map[string]map[TopicPartition]int64{},
+		parent: newParentDir(o.FS, o.Path), checkpointing: make(chan struct{}, 1), written: map[string]map[TopicPartition]int64{},
 	}
 	d.metrics = newMetrics(o.Registerer, o.Path)
 	d.health.metrics = &d.metrics
@@ -330,7 +331,7 @@ func (d *Dir) logOptions(tp TopicPartition, id uuid.UUID, c LogConfig, point, st
 	return LogOptions{
 		FS: d.o.FS, Path: filepath.Join(d.o.Path, tp.String()), Topic: tp.Topic, Partition: tp.Partition, TopicID: id,
 		Config: c, Clean: d.clean, RecoveryPoint: point, StartOffset: start, Logger: d.o.Logger,
-		health: d.health, attend: d.queue.push, remove: d.janitor.add,
+		health: d.health, parent: d.parent, attend: d.queue.push, remove: d.janitor.add,
 	}
 }
 
@@ -347,9 +348,6 @@ func (d *Dir) Create(topic string, partition int32, topicID uuid.UUID, c LogConf
 		return nil, fmt.Errorf("log directory %s already holds %s", d.o.Path, tp)
 	}
 	l, err := OpenLog(d.logOptions(tp, topicID, c, 0, 0))
-	if err == nil {
-		err = d.o.FS.SyncDir(d.o.Path)
-	}
 	if err != nil {
 		return nil, d.health.fail(err)
 	}
@@ -417,7 +415,8 @@ func (d *Dir) retire(l *Log, suffix string) (string, error) {
 	if err := d.o.FS.Rename(l.path, path); err != nil {
 		return "", d.health.fail(fmt.Errorf("delete %s: %w", l.tp, err))
 	}
-	if err := d.o.FS.SyncDir(d.o.Path); err != nil {
+	d.parent.made.Add(1)
+	if err := d.parent.sync(); err != nil {
 		return "", d.health.fail(fmt.Errorf("delete %s: %w", l.tp, err))
 	}
 	return path, nil

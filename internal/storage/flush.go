@@ -24,6 +24,9 @@ func (l *Log) Flush(upTo int64) error {
 	if err := l.health.err(); err != nil {
 		return err
 	}
+	if err := l.settleFirst(); err != nil {
+		return err
+	}
 	if err := l.rebuildMarked(); err != nil {
 		return err
 	}
@@ -31,6 +34,16 @@ func (l *Log) Flush(upTo int64) error {
 		return nil
 	}
 	return l.flushAll()
+}
+
+// settleFirst is settle for a flush.
+func (l *Log) settleFirst() error {
+	if !l.unsettled.Load() {
+		return nil
+	}
+	l.appending <- struct{}{}
+	defer l.unlock()
+	return l.settle()
 }
 
 // flushAll syncs what is not on the disk yet. The flush slot is held.
@@ -54,12 +67,13 @@ func (l *Log) flushAll() error {
 }
 
 // sync brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
-// files' names, the data, the time index, the offset index. With all, the unwritten tail of the active indexes goes too.
+// leader epochs, the files' names, the data, the time index, the offset index. With all, the unwritten tail of the active indexes goes too.
 func (l *Log) sync(all bool) error {
-	if l.dirChanged.Swap(false) {
-		if err := l.fs.SyncDir(l.path); err != nil {
-			return fmt.Errorf("sync %s: %w", l.path, err)
-		}
+	if err := l.writeEpochs(); err != nil {
+		return err
+	}
+	if err := l.syncNames(); err != nil {
+		return err
 	}
 	for _, s := range *l.segments.Load() {
 		if err := s.flush(all, l.health.metrics); err != nil && !errors.Is(err, fs.ErrNotExist) {

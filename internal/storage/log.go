@@ -54,6 +54,7 @@ type LogOptions struct {
 	OnFailure func(error)
 
 	health *health         // of the Dir; nil makes one from OnFailure
+	parent *parentDir      // of the Dir; nil: the log is on its own
 	attend func(*Log)      // asks the Dir's flusher for attention; may be nil
 	remove func([]removal) // takes over files to be removed later; nil removes them at once
 }
@@ -100,6 +101,7 @@ type Log struct {
 	topicID uuid.UUID
 	logger  *slog.Logger
 	health  *health
+	parent  *parentDir
 	attend  func(*Log)
 	remove  func([]removal)
 
@@ -113,7 +115,10 @@ type Log struct {
 	recoveryPoint atomic.Int64               // everything below is on the disk
 	epochs        *epochs
 	closed        atomic.Bool
+	unsettled     atomic.Bool  // what the first append relies on may not be durable yet, see settle
+	topicIDKept   bool         // partition.metadata says topicID; of who holds the append slot
 	dirChanged    atomic.Bool  // a file was made since the directory was last synced
+	epochsChanged atomic.Bool  // the leader-epoch checkpoint does not say what epochs says
 	step          atomic.Int64 // of writebackStep that the end lies in
 	attended      atomic.Bool  // attend was called and Flush has not begun since
 	wantFlush     atomic.Bool  // the flusher found it due
@@ -152,8 +157,22 @@ func (l *Log) Partition() int32 { return l.tp.Partition }
 // TopicPartition returns both.
 func (l *Log) TopicPartition() TopicPartition { return l.tp }
 
-// TopicID returns the id in partition.metadata, Zero if there is none.
+// TopicID returns the id of the log's topic, which is or will be in partition.metadata; Zero if it is not known.
 func (l *Log) TopicID() uuid.UUID { return l.topicID }
+
+// AdoptTopicID gives the id to a log that has none: one that was made just before a crash, or by a broker older than topic ids.
+// It is in partition.metadata before the next append. Nobody may ask for the topic id meanwhile.
+func (l *Log) AdoptTopicID(id uuid.UUID) error {
+	if err := l.lock(); err != nil {
+		return err
+	}
+	defer l.unlock()
+	if l.topicID.IsZero() && !id.IsZero() {
+		l.topicID = id
+		l.unsettled.Store(true)
+	}
+	return nil
+}
 
 // Path returns the log's directory.
 func (l *Log) Path() string { return l.path }
@@ -230,28 +249,90 @@ func (l *Log) EpochEndOffset(requested int32, leo int64) (epoch int32, end int64
 // EpochAt returns the leader epoch in which the batch at offset was written, UnknownEpoch if that is not known.
 func (l *Log) EpochAt(offset int64) int32 { return l.epochs.at(offset) }
 
-// AssignEpoch notes that a leader epoch began at offset start and writes the checkpoint. A new leader calls it with the
-// log end offset before its first append. It does nothing if the epoch is already known to start there or earlier.
+// AssignEpoch notes that a leader epoch began at offset start. A new leader calls it with the log end offset before its first
+// append. It does nothing if the epoch is already known to start there or earlier.
 func (l *Log) AssignEpoch(epoch int32, start int64) error {
 	if err := l.lock(); err != nil {
 		return err
 	}
 	defer l.unlock()
-	return l.assignEpoch(epoch, start)
+	l.assignEpoch(epoch, start)
+	return nil
 }
 
-func (l *Log) assignEpoch(epoch int32, start int64) error {
-	if !l.epochs.assign(epoch, start) {
+func (l *Log) assignEpoch(epoch int32, start int64) {
+	if l.epochs.assign(epoch, start) {
+		l.epochsChanged.Store(true)
+	}
+}
+
+// writeEpochs makes the leader-epoch checkpoint say, durably, what epochs says. The flush slot is held.
+//
+// It is written by a flush, ahead of the batches, and not when a leader epoch begins, as Kafka does: below the recovery point the
+// checkpoint then names all epochs, above it recovery reads every batch and takes the epochs from them, and of an epoch
+// without a batch nothing is kept over a restart anyway, here as there. So a leader takes over without an fsync.
+func (l *Log) writeEpochs() error {
+	if !l.epochsChanged.Swap(false) {
 		return nil
 	}
-	return l.writeEpochs()
+	l.dirChanged.Store(false) // the directory is synced now
+	if err := vfs.WriteFileAtomic(l.fs, filepath.Join(l.path, epochFile), encodeEpochs(l.epochs.list())); err != nil {
+		return fmt.Errorf("write leader epochs of %s: %w", l.tp, err)
+	}
+	return nil
 }
 
-func (l *Log) writeEpochs() error {
-	err := vfs.WriteFileAtomic(l.fs, filepath.Join(l.path, epochFile), encodeEpochs(l.epochs.list()))
-	if err != nil {
-		return l.health.fail(fmt.Errorf("write leader epochs of %s: %w", l.tp, err))
+// cutEpochs writes the checkpoint at once, after epochs at the end of the log were taken back: they may lie below the recovery
+// point that recovery will go by, and batches of older epochs that are appended next would count as theirs.
+func (l *Log) cutEpochs() error {
+	l.epochsChanged.Store(true)
+	if err := l.writeEpochs(); err != nil {
+		return l.health.fail(err)
 	}
+	return nil
+}
+
+// syncNames makes durable what was made and renamed in the log's directory. The flush slot is held.
+func (l *Log) syncNames() error {
+	if !l.dirChanged.Swap(false) {
+		return nil
+	}
+	if err := l.fs.SyncDir(l.path); err != nil {
+		return fmt.Errorf("sync %s: %w", l.path, err)
+	}
+	return nil
+}
+
+// settle makes durable what an append relies on, if that is not done yet: that the log's directory is there, and whose topic it is,
+// or its records could come up in a topic of the same name that is made later. To make or open many logs therefore costs no
+// fsync each. The flusher does it soon, the first append if it comes earlier; as in Kafka, whose partition.metadata
+// is written by a task of its own, or by the first append (UnifiedLog.maybeFlushMetadataFile). The append slot is held.
+func (l *Log) settle() error {
+	if !l.unsettled.Load() {
+		return nil
+	}
+	if err := l.keepTopicID(); err != nil {
+		return l.health.fail(err)
+	}
+	if err := l.parent.sync(); err != nil {
+		return l.health.fail(err)
+	}
+	l.unsettled.Store(false)
+	return nil
+}
+
+// keepTopicID makes partition.metadata durable. It is never there in part, which would keep an Apache broker from starting.
+func (l *Log) keepTopicID() error {
+	if l.topicIDKept || l.topicID.IsZero() {
+		if err := l.fs.SyncDir(l.path); err != nil { // an earlier process need not have come to that
+			return fmt.Errorf("sync %s: %w", l.path, err)
+		}
+		return nil
+	}
+	if err := writeTopicID(l.fs, l.path, l.topicID); err != nil {
+		return err
+	}
+	l.topicIDKept = true
 	return nil
 }
 

@@ -30,15 +30,22 @@ func OpenLog(o LogOptions) (*Log, error) {
 		o.health = &health{path: o.Path, onFailure: o.OnFailure}
 	}
 	l := &Log{
-		fs: o.FS, path: o.Path, tp: TopicPartition{o.Topic, o.Partition}, health: o.health, attend: o.attend, remove: o.remove,
+		fs: o.FS, path: o.Path, tp: TopicPartition{o.Topic, o.Partition}, health: o.health,
+		parent: o.parent, attend: o.attend, remove: o.remove,
 		appending: make(chan struct{}, 1), flushing: make(chan struct{}, 1), lost: -1,
 		logger: o.Logger.With("topic", o.Topic, "partition", o.Partition),
 	}
 	l.config.Store(&o.Config)
 	l.mu.producers = newProducers(0)
-	if err := makeDir(l.fs, l.path); err != nil {
+	if l.parent == nil {
+		l.parent = newParentDir(l.fs, filepath.Dir(l.path))
+	}
+	made, err := l.makeDir()
+	if err != nil {
 		return nil, fmt.Errorf("make log directory: %w", err)
 	}
+	// What was never flushed may not have been settled either.
+	l.unsettled.Store(made || !o.Clean && o.RecoveryPoint == 0)
 	r := &recovery{l: l, clean: o.Clean, point: o.RecoveryPoint}
 	if err := r.run(&o); err != nil {
 		for _, s := range r.segments {
@@ -47,6 +54,17 @@ func OpenLog(o LogOptions) (*Log, error) {
 		return nil, fmt.Errorf("recover %s in %s: %w", l.tp, o.Path, err)
 	}
 	return l, nil
+}
+
+// makeDir makes the log's directory if it is not there. It is durable once the log has settled.
+func (l *Log) makeDir() (made bool, err error) {
+	if _, err := l.fs.Stat(l.path); !errors.Is(err, fs.ErrNotExist) {
+		l.parent.made.Add(1) // by an earlier process, which need not have synced it
+		return false, err
+	}
+	err = l.fs.MkdirAll(l.path, 0o755)
+	l.parent.made.Add(1)
+	return true, err
 }
 
 // A recovery is one run of OpenLog. Nobody else has the log yet, so it takes no lock.
@@ -58,7 +76,8 @@ type recovery struct {
 
 	snapshots    []int64 // offsets of the producer snapshots there are, rising
 	indexSize    map[int64][2]int64
-	deriveEpochs bool
+	epochBytes   []byte // of the leader-epoch checkpoint
+	deriveEpochs bool   // from all batches
 }
 
 func (r *recovery) run(o *LogOptions) error {
@@ -88,7 +107,7 @@ func (r *recovery) run(o *LogOptions) error {
 	return r.finish(o, max(end, o.StartOffset))
 }
 
-// topicID reads the topic's id, or writes the one the caller knows where there is none to be read.
+// topicID reads the topic's id, or takes the one the caller knows where there is none to be read.
 func (r *recovery) topicID(known uuid.UUID) error {
 	id, err := readTopicID(r.l.fs, r.l.path)
 	var c *CorruptError
@@ -97,12 +116,12 @@ func (r *recovery) topicID(known uuid.UUID) error {
 	} else if err != nil {
 		return err
 	}
-	r.l.topicID = id
-	if !id.IsZero() || known.IsZero() {
-		return nil
+	r.l.topicID, r.l.topicIDKept = id, !id.IsZero()
+	if id.IsZero() && !known.IsZero() {
+		r.l.topicID = known
+		r.l.unsettled.Store(true)
 	}
-	r.l.topicID = known
-	return writeTopicID(r.l.fs, r.l.path, known)
+	return nil
 }
 
 // files sorts out what lies in the directory: it ends what a crash interrupted, and lists segments and snapshots.
@@ -262,10 +281,12 @@ func (r *recovery) covered(path string, base int64, names []string) error {
 	return nil
 }
 
-// epochs reads the leader-epoch checkpoint; one that is damaged or gone is derived from the batches.
+// epochs reads the leader-epoch checkpoint; one that is damaged or gone is derived from the batches. What it says of offsets that will
+// be read again is left to the batches there: after a crash it may name an epoch that was taken back.
 func (r *recovery) epochs() error {
 	r.l.epochs = newEpochs(nil)
 	b, err := vfs.ReadFile(r.l.fs, filepath.Join(r.l.path, epochFile))
+	r.epochBytes = b
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(b) == 0 {
 		r.deriveEpochs = len(r.segments) > 0
 		return nil
@@ -280,6 +301,9 @@ func (r *recovery) epochs() error {
 		return nil
 	}
 	r.l.epochs = newEpochs(entries)
+	if !r.clean {
+		r.l.epochs.truncateEnd(r.point)
+	}
 	return nil
 }
 
@@ -819,28 +843,18 @@ func (r *recovery) finish(o *LogOptions, end int64) error {
 		l.lost = r.point
 		l.logger.Error("log lost its tail: it was durable further than it reaches", "logEndOffset", end, "recoveryPoint", r.point)
 	}
-	if err := r.finishEpochs(); err != nil {
-		return err
-	}
+	r.finishEpochs()
 	return r.l.loadProducers(r.snapshots, now)
 }
 
-func (r *recovery) finishEpochs() error {
+func (r *recovery) finishEpochs() {
 	l := r.l
-	before := len(l.epochs.list())
-	changed := l.epochs.truncateEnd(l.End().Offset)
-	changed = l.epochs.truncateStart(l.StartOffset()) || changed
-	if !changed && !r.deriveEpochs && before == 0 {
-		return nil
+	l.epochs.truncateEnd(l.End().Offset)
+	l.epochs.truncateStart(l.StartOffset())
+	none := len(r.epochBytes) == 0 && len(l.epochs.list()) == 0
+	if !none && string(r.epochBytes) != string(encodeEpochs(l.epochs.list())) {
+		l.epochsChanged.Store(true)
 	}
-	b, err := vfs.ReadFile(l.fs, filepath.Join(l.path, epochFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read leader epochs: %w", err)
-	}
-	if string(b) == string(encodeEpochs(l.epochs.list())) {
-		return nil
-	}
-	return l.writeEpochs()
 }
 
 // loadProducers builds the producer state at the log's end from the newest sound snapshot and the batches behind it.

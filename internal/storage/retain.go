@@ -16,9 +16,7 @@ func (l *Log) DeleteRecordsBefore(offset int64) (start int64, err error) {
 	if end := l.End().Offset; offset > end {
 		return 0, &OffsetOutOfRangeError{Offset: offset, Start: l.StartOffset(), End: end}
 	}
-	if err := l.raiseStart(offset); err != nil {
-		return 0, err
-	}
+	l.raiseStart(offset)
 	n := 0
 	segments := *l.segments.Load()
 	for n < len(segments)-1 && segments[n+1].base <= offset {
@@ -28,15 +26,14 @@ func (l *Log) DeleteRecordsBefore(offset int64) (start int64, err error) {
 }
 
 // raiseStart moves the log start offset up to offset.
-func (l *Log) raiseStart(offset int64) error {
+func (l *Log) raiseStart(offset int64) {
 	if offset <= l.start.Load() {
-		return nil
+		return
 	}
 	l.start.Store(offset)
-	if !l.epochs.truncateStart(offset) {
-		return nil
+	if l.epochs.truncateStart(offset) {
+		l.epochsChanged.Store(true)
 	}
-	return l.writeEpochs()
 }
 
 // Retain deletes whole segments that retention.ms and retention.bytes no longer keep, all of them below the high
@@ -68,9 +65,7 @@ func (l *Log) Retain(now time.Time, hw int64) (deleted int, err error) {
 		}
 		segments = *l.segments.Load()
 	}
-	if err := l.raiseStart(segments[n].base); err != nil {
-		return 0, err
-	}
+	l.raiseStart(segments[n].base)
 	return n, l.deleteOldest(n)
 }
 

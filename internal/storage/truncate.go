@@ -20,7 +20,11 @@ func (l *Log) TruncateTo(offset int64) error {
 	}
 	defer l.unlock()
 	segments := *l.segments.Load()
-	if offset >= l.End().Offset {
+	if end := l.End().Offset; offset >= end {
+		// An epoch that began here with a leader who then appended nothing is not the new leader's: batches of an older one may follow.
+		if l.epochs.truncateEnd(end) {
+			l.epochsChanged.Store(true)
+		}
 		return nil
 	}
 	if offset < segments[0].base {
@@ -58,7 +62,7 @@ func (l *Log) startAt(offset int64) error {
 	l.start.Store(offset)
 	l.publish(s, 0, offset)
 	l.epochs.entries.Store(&[]epochEntry{})
-	if err := l.writeEpochs(); err != nil {
+	if err := l.cutEpochs(); err != nil {
 		return err
 	}
 	return l.restoreProducers()
@@ -91,7 +95,7 @@ func (l *Log) truncate(segments []*segment, offset int64) error {
 		return l.health.fail(fmt.Errorf("truncate %s to %d: %w", l.tp, offset, err))
 	}
 	if l.epochs.truncateEnd(offset) {
-		if err := l.writeEpochs(); err != nil {
+		if err := l.cutEpochs(); err != nil {
 			return err
 		}
 	}
@@ -247,6 +251,9 @@ func (l *Log) dropAll() {
 }
 
 func (l *Log) closeClean() error {
+	if err := l.settle(); err != nil {
+		return err
+	}
 	end := l.End().Offset
 	l.active().noteTime()
 	l.snapshotProducers(end)
