@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ottla/internal/config"
 	"ottla/internal/protocol"
 	"ottla/internal/quorum"
 	"ottla/internal/storage"
@@ -21,6 +22,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 	for _, path := range b.paths() {
 		d, err := storage.OpenDir(ctx, storage.DirOptions{
 			FS: b.fs, Path: path, NodeID: b.nodeID, RecoveryThreads: c.Int("num.recovery.threads.per.data.dir"),
+			MaxProducers:  maxProducers(c, len(b.paths())),
 			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: c.Duration("log.flush.offset.checkpoint.interval.ms"),
 			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.loggers.named("storage"),
 			OnFailure: func(err error) { b.dirFailed(path, err) },
@@ -33,6 +35,16 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 		b.undo = append(b.undo, func() error { return b.closeDir(d) })
 	}
 	return b.settleClusterID(ctx)
+}
+
+// maxProducers is how many producers each of so many log directories may remember.
+func maxProducers(c *config.Config, dirs int) int64 {
+	const entry = 200 // bytes, of package storage for each
+	all := c.Bytes("ottla.max.producer.ids")
+	if all == 0 {
+		all = memoryLimit(c.Bytes("ottla.memory.limit")) / 16 / entry
+	}
+	return max(1, all/int64(dirs))
 }
 
 // paths are the log directories and that of the metadata log, each once.

@@ -11,6 +11,9 @@ var ottlaKeys = []Key{
 		Doc: "Time without a byte after which a half received request closes its connection, in milliseconds."},
 	{Name: "ottla.log.flush.background.ms", Type: Long, Default: to("1000"), Rule: atLeast(0), Importance: Medium, State: Honoured,
 		Doc: "Longest time for which appended records wait for the background flush to disk, in milliseconds; 0 leaves it to the system."},
+	{Name: "ottla.max.producer.ids", Type: Long, Default: to("0"), Rule: atLeast(0), Importance: Low, State: Honoured,
+		Doc: "Most idempotent producers that this node remembers, once for each partition they wrote to. Beyond it those that have written " +
+			"nothing for longest are forgotten, as after producer.id.expiration.ms; 0 is as many as a sixteenth of ottla.memory.limit holds."},
 	{Name: "ottla.memory.limit", Type: Long, Default: to("0"), Rule: atLeast(0), Importance: Medium, State: Honoured,
 		Doc: "Memory that this process may use, in bytes; 0 is what the machine or the container allows."},
 	{Name: "ottla.metrics.max.series", Type: Int, Default: to("10000"), Rule: atLeast(0), Importance: Low, State: Honoured,

@@ -11,6 +11,9 @@ import (
 // minFlushWait bounds how often the flusher looks round for flush.ms.
 const minFlushWait = 10 * time.Millisecond
 
+// trimInterval is how often it is looked whether there are too many producers.
+const trimInterval = time.Second
+
 // sweepInterval is how long files of a segment stay open that nobody reads.
 const sweepInterval = time.Minute
 
@@ -74,6 +77,9 @@ func (d *Dir) start() {
 	d.workers.Go(func() { every(ctx, d.o.CheckpointInterval, d.checkpointAndLog) })
 	d.workers.Go(func() { every(ctx, d.o.RetentionInterval, d.retain) })
 	d.workers.Go(func() { every(ctx, sweepInterval, d.sweep) })
+	if d.o.MaxProducers > 0 {
+		d.workers.Go(func() { every(ctx, trimInterval, d.trimProducers) })
+	}
 }
 
 func every(ctx context.Context, interval time.Duration, f func()) {
@@ -175,6 +181,46 @@ func (d *Dir) retain() {
 			d.o.Logger.Info("deleted segments past retention", "topic", l.tp.Topic, "partition", l.tp.Partition, "segments", n, "logStartOffset", l.StartOffset())
 		}
 	}
+}
+
+// trimProducers makes room for new producers before MaxProducers is reached, so that in the whole directory those are forgotten that
+// have written nothing for longest, as if producer.id.expiration.ms had been shorter. One that wrote lately need not fear
+// the many that somebody else makes. Where so many come at once that the bound is reached before, a new one takes the place of
+// one of its own log: see producers.forgetOne. A producer with an open transaction stays.
+func (d *Dir) trimProducers() {
+	count := d.budget.count.Load()
+	if count <= d.budget.max*9/10 {
+		return
+	}
+	var times []int64
+	for _, l := range d.Logs() {
+		times = l.producerTimes(times)
+	}
+	excess := min(int(count-d.budget.max*8/10), len(times))
+	if excess <= 0 {
+		return
+	}
+	slices.Sort(times)
+	cutoff := times[excess-1]
+	for _, l := range d.Logs() {
+		l.mu.Lock()
+		l.mu.producers.expire(cutoff, 0)
+		l.mu.Unlock()
+	}
+	d.o.Logger.Warn("there are more producers than are remembered, forgetting those that have written nothing for longest (see "+
+		"ottla.max.producer.ids)", "path", d.o.Path, "max", d.budget.max, "forgotten", count-d.budget.count.Load(), "lastTimestamp", cutoff)
+}
+
+// producerTimes appends when each producer without an open transaction wrote last, in ms.
+func (l *Log) producerTimes(times []int64) []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.mu.producers.byID {
+		if p.txnFirst < 0 {
+			times = append(times, p.lastTimestamp)
+		}
+	}
+	return times
 }
 
 func (d *Dir) sweep() {

@@ -51,8 +51,11 @@ type DirOptions struct {
 	FlushThreads       int           // concurrent fsyncs; default 8
 	CheckpointInterval time.Duration // of the three offset checkpoints; default 5 s
 	RetentionInterval  time.Duration // log.retention.check.interval.ms; default 5 min
-	Registerer         prometheus.Registerer
-	Logger             *slog.Logger
+	// MaxProducers is how many producers the logs remember together, a producer counting once for each log that it wrote to;
+	// 0 is no bound. Beyond it those are forgotten that have written nothing for longest.
+	MaxProducers int64
+	Registerer   prometheus.Registerer
+	Logger       *slog.Logger
 	// OnFailure is told, once, that the directory is offline. It is called by whoever met the failure: it must not
 	// call back into the Dir.
 	OnFailure func(error)
@@ -85,6 +88,7 @@ type Dir struct {
 	cleanEpoch int64 // broker epoch in the clean-shutdown marker, -1 none
 	health     *health
 	parent     *parentDir // of its logs: the Dir itself
+	budget     producerBudget
 	metrics    metrics
 
 	stop    context.CancelFunc
@@ -124,6 +128,7 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 	}
 	d.metrics = newMetrics(o.Registerer, o.Path)
 	d.health.metrics = &d.metrics
+	d.budget.max = o.MaxProducers
 	d.queue.wake = make(chan struct{}, 1)
 	d.janitor.wake = make(chan struct{}, 1)
 	d.mu.logs = map[TopicPartition]*Log{}
@@ -331,7 +336,7 @@ func (d *Dir) logOptions(tp TopicPartition, id uuid.UUID, c LogConfig, point, st
 	return LogOptions{
 		FS: d.o.FS, Path: filepath.Join(d.o.Path, tp.String()), Topic: tp.Topic, Partition: tp.Partition, TopicID: id,
 		Config: c, Clean: d.clean, RecoveryPoint: point, StartOffset: start, Logger: d.o.Logger,
-		health: d.health, parent: d.parent, attend: d.queue.push, remove: d.janitor.add,
+		health: d.health, parent: d.parent, budget: &d.budget, attend: d.queue.push, remove: d.janitor.add,
 	}
 }
 

@@ -55,6 +55,7 @@ type LogOptions struct {
 
 	health *health         // of the Dir; nil makes one from OnFailure
 	parent *parentDir      // of the Dir; nil: the log is on its own
+	budget *producerBudget // of the Dir; nil: no bound
 	attend func(*Log)      // asks the Dir's flusher for attention; may be nil
 	remove func([]removal) // takes over files to be removed later; nil removes them at once
 }

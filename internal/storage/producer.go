@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+	"sync/atomic"
 
 	"ottla/internal/record"
 )
@@ -87,8 +88,32 @@ type txn struct {
 // ProducerAppendInfo. Its owner serialises the calls.
 type producers struct {
 	byID   map[int64]*producer
-	txns   []txn // by first offset
-	mapEnd int64 // next offset that the state does not know of
+	txns   []txn           // by first offset
+	mapEnd int64           // next offset that the state does not know of
+	budget *producerBudget // that byID counts in; nil while no log has this state
+}
+
+// A producerBudget is how many producers the logs of a directory remember together. See [Dir.trimProducers] for who is
+// forgotten when there are too many.
+type producerBudget struct {
+	max   int64 // 0: no bound
+	count atomic.Int64
+}
+
+func (b *producerBudget) exhausted() bool { return b.max > 0 && b.count.Load() >= b.max }
+
+// adopt makes the state count in a budget.
+func (s *producers) adopt(b *producerBudget) {
+	s.budget = b
+	b.count.Add(int64(len(s.byID)))
+}
+
+// release takes the state, which is not used any more, out of its budget.
+func (s *producers) release() {
+	if s.budget != nil {
+		s.budget.count.Add(-int64(len(s.byID)))
+		s.budget = nil
+	}
 }
 
 func newProducers(start int64) *producers {
@@ -150,10 +175,43 @@ func (s *producers) checkMarker(h *record.Header, m record.EndTxnMarker) error {
 func (s *producers) entry(id int64) *producer {
 	p := s.byID[id]
 	if p == nil {
+		if s.budget != nil {
+			if s.budget.exhausted() {
+				s.forgetOne()
+			}
+			s.budget.count.Add(1)
+		}
 		p = newProducer()
 		s.byID[id] = p
 	}
 	return p
+}
+
+func (s *producers) forget(id int64) {
+	delete(s.byID, id)
+	if s.budget != nil {
+		s.budget.count.Add(-1)
+	}
+}
+
+// forgetOne forgets the producer that has written nothing for longest among a few of those without an open transaction.
+func (s *producers) forgetOne() {
+	const few = 16
+	oldest, seen := int64(-1), 0
+	for id, p := range s.byID { // in random order
+		if p.txnFirst >= 0 {
+			continue
+		}
+		if oldest < 0 || p.lastTimestamp < s.byID[oldest].lastTimestamp {
+			oldest = id
+		}
+		if seen++; seen == few {
+			break
+		}
+	}
+	if oldest >= 0 {
+		s.forget(oldest)
+	}
 }
 
 // data takes in a data batch that is in the log at pos.
@@ -214,7 +272,7 @@ func (s *producers) firstUnstable(hw int64) (Position, bool) {
 func (s *producers) expire(now, after int64) {
 	for id, p := range s.byID {
 		if p.txnFirst < 0 && now-p.lastTimestamp >= after {
-			delete(s.byID, id)
+			s.forget(id)
 		}
 	}
 }

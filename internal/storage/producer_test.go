@@ -1,9 +1,13 @@
 package storage
 
 import (
+	"context"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"ottla/internal/record"
 	"ottla/internal/vfs"
@@ -196,6 +200,97 @@ func FuzzSnapshot(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if s, err := decodeProducers(b, 1, 0, 1); err == nil {
 			s.encode()
+		}
+	})
+}
+
+// However many producers come, no more than MaxProducers are remembered: those go that have written nothing for longest.
+func TestMaxProducers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		const most = 100
+		d, err := OpenDir(ctx, DirOptions{FS: newMem(t), Path: root, NodeID: 1, MaxProducers: most})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Load(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var logs []*Log
+		for i := range int32(3) {
+			l, err := d.Create("t", i, topicID, testConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs = append(logs, l)
+		}
+		send := func(l *Log, id int64, sequence int32, flags record.Attributes) Appended {
+			t.Helper()
+			b, h := build(t, record.BatchOptions{Flags: flags, Producer: &record.ProducerState{ID: id, BaseSequence: sequence}}, 1, 10, time.Now().UnixMilli())
+			a, err := l.AppendAsLeader(b, h, LeaderAppend{LeaderEpoch: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+		remembered := func() (n int) {
+			for _, l := range logs {
+				n += len(l.Producers())
+			}
+			if count := d.budget.count.Load(); int(count) != n {
+				t.Fatalf("%d producers are remembered, and counted are %d", n, count)
+			}
+			return n
+		}
+		send(logs[0], 1, 0, record.FlagTransactional)
+		send(logs[1], 2, 0, 0)
+		time.Sleep(time.Minute)
+		for id := int64(1000); id < 1500; id++ { // one producer each, every so often
+			time.Sleep(100 * time.Millisecond)
+			send(logs[2], id, 0, 0)
+			if id%50 == 0 {
+				send(logs[1], 3, int32(id-1000)/50, 0)
+			}
+			if n := remembered(); n > most {
+				t.Fatalf("%d producers are remembered", n)
+			}
+		}
+		if !send(logs[1], 3, 9, 0).Duplicate || !send(logs[2], 1499, 0, 0).Duplicate {
+			t.Error("a producer that wrote lately was forgotten")
+		}
+		if p := logs[0].Producers(); len(p) != 1 || p[0].ProducerID != 1 {
+			t.Errorf("the producer of an open transaction was forgotten: %+v", p)
+		}
+		if p := logs[1].Producers(); len(p) != 1 || p[0].ProducerID != 3 {
+			t.Errorf("one that wrote nothing for longest was not forgotten: %+v", p)
+		}
+		for id := int64(2000); id < 3000; id++ { // and all at once
+			send(logs[id%3], id, 0, 0)
+			if n := remembered(); n > most+len(logs) {
+				t.Fatalf("%d producers are remembered", n)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if n := remembered(); n > most*9/10 {
+			t.Errorf("%d producers are remembered, which leaves no room for more", n)
+		}
+		if p := logs[0].Producers(); !slices.ContainsFunc(p, func(p ProducerState) bool { return p.ProducerID == 1 }) {
+			t.Error("the producer of an open transaction was forgotten")
+		}
+		if err := logs[0].TruncateTo(1); err != nil { // which builds the state anew
+			t.Fatal(err)
+		}
+		remembered()
+		if err := d.Delete(logs[2]); err != nil {
+			t.Fatal(err)
+		}
+		logs = logs[:2]
+		remembered()
+		if err := d.Close(ctx, 1, true); err != nil {
+			t.Error(err)
+		}
+		if n := d.budget.count.Load(); n != 0 {
+			t.Errorf("%d producers are counted of a directory that is closed", n)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ func OpenLog(o LogOptions) (*Log, error) {
 	}
 	l.config.Store(&o.Config)
 	l.mu.producers = newProducers(0)
+	l.mu.producers.adopt(cmp.Or(o.budget, new(producerBudget)))
 	if l.parent == nil {
 		l.parent = newParentDir(l.fs, filepath.Dir(l.path))
 	}
@@ -51,6 +53,7 @@ func OpenLog(o LogOptions) (*Log, error) {
 		for _, s := range r.segments {
 			s.drop()
 		}
+		l.mu.producers.release()
 		return nil, fmt.Errorf("recover %s in %s: %w", l.tp, o.Path, err)
 	}
 	return l, nil
@@ -889,6 +892,8 @@ func (l *Log) loadProducers(snapshots []int64, now int64) error {
 		return err
 	}
 	l.mu.Lock()
+	state.adopt(l.mu.producers.budget)
+	l.mu.producers.release()
 	l.mu.producers, l.mu.snapshots = state, nil
 	l.mu.Unlock()
 	return nil

@@ -248,6 +248,9 @@ func (l *Log) dropAll() {
 		s.deleted.Store(true)
 		s.drop()
 	}
+	l.mu.Lock()
+	l.mu.producers.release()
+	l.mu.Unlock()
 }
 
 func (l *Log) closeClean() error {
