@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 		d, err := storage.OpenDir(ctx, storage.DirOptions{
 			FS: b.fs, Path: path, NodeID: b.nodeID, RecoveryThreads: c.Int("num.recovery.threads.per.data.dir"),
 			MaxProducers:  maxProducers(c, len(b.paths())),
+			ScrubRate:     cmp.Or(c.Bytes("ottla.log.scrub.bytes.per.second"), -1),
 			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: c.Duration("log.flush.offset.checkpoint.interval.ms"),
 			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.loggers.named("storage"),
 			OnFailure: func(err error) { b.dirFailed(path, err) },

@@ -11,6 +11,8 @@ var ottlaKeys = []Key{
 		Doc: "Time without a byte after which a half received request closes its connection, in milliseconds."},
 	{Name: "ottla.log.flush.background.ms", Type: Long, Default: to("1000"), Rule: atLeast(0), Importance: Medium, State: Honoured,
 		Doc: "Longest time for which appended records wait for the background flush to disk, in milliseconds; 0 leaves it to the system."},
+	{Name: "ottla.log.scrub.bytes.per.second", Type: Long, Default: to("10485760"), Rule: atLeast(0), Importance: Low, State: Honoured,
+		Doc: "Bytes that each log directory's cold segments are read with a second, once a week, to find what rots on the disk; 0 leaves them alone."},
 	{Name: "ottla.max.producer.ids", Type: Long, Default: to("0"), Rule: atLeast(0), Importance: Low, State: Honoured,
 		Doc: "Most idempotent producers that this node remembers, once for each partition they wrote to. Beyond it those that have written " +
 			"nothing for longest are forgotten, as after producer.id.expiration.ms; 0 is as many as a sixteenth of ottla.memory.limit holds."},

@@ -80,6 +80,9 @@ func (d *Dir) start() {
 	if d.o.MaxProducers > 0 {
 		d.workers.Go(func() { every(ctx, trimInterval, d.trimProducers) })
 	}
+	if d.o.ScrubRate > 0 {
+		d.workers.Go(func() { every(ctx, sweepInterval, func() { d.scrub(ctx) }) })
+	}
 }
 
 func every(ctx context.Context, interval time.Duration, f func()) {

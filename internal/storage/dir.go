@@ -54,8 +54,12 @@ type DirOptions struct {
 	// MaxProducers is how many producers the logs remember together, a producer counting once for each log that it wrote to;
 	// 0 is no bound. Beyond it those are forgotten that have written nothing for longest.
 	MaxProducers int64
-	Registerer   prometheus.Registerer
-	Logger       *slog.Logger
+	// ScrubRate is how many bytes a second are read of segments that nobody reads, to find what rots there; default 10 MiB.
+	// Negative: they are not read.
+	ScrubRate     int64
+	ScrubInterval time.Duration // in which each segment is read once, if the rate allows; default a week
+	Registerer    prometheus.Registerer
+	Logger        *slog.Logger
 	// OnFailure is told, once, that the directory is offline. It is called by whoever met the failure: it must not
 	// call back into the Dir.
 	OnFailure func(error)
@@ -68,6 +72,8 @@ func (o *DirOptions) defaults() {
 	o.FlushThreads = cmp.Or(o.FlushThreads, 8)
 	o.CheckpointInterval = cmp.Or(o.CheckpointInterval, 5*time.Second)
 	o.RetentionInterval = cmp.Or(o.RetentionInterval, 5*time.Minute)
+	o.ScrubRate = cmp.Or(o.ScrubRate, defaultScrubRate)
+	o.ScrubInterval = cmp.Or(o.ScrubInterval, defaultScrubInterval)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

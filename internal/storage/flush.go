@@ -243,7 +243,7 @@ func (s *segment) blank() *segment {
 
 // noteAll notes the batches of the file from pos to end.
 func (s *segment) noteAll(h *handle, pos, end, interval int64) error {
-	w := walk(h.log, pos, end)
+	w := s.walk(h, pos, end)
 	defer w.close()
 	for {
 		header, pos, err := w.next()

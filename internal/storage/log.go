@@ -18,6 +18,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -125,13 +126,13 @@ type Log struct {
 	wantFlush     atomic.Bool  // the flusher found it due
 	lastFlush     atomic.Int64 // ms
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
-	damage        []Damage
 
 	mu struct {
 		sync.Mutex
 		producers *producers
 		snapshots []pendingSnapshot
 		onDurable func()
+		damage    []Damage
 	}
 }
 
@@ -141,8 +142,8 @@ type pendingSnapshot struct {
 	data   []byte
 }
 
-// Damage is a stretch of offsets that recovery found missing or unreadable although they had been written; what lies
-// behind it is readable. A replica with peers should truncate to From and fetch again.
+// Damage is a stretch of offsets that recovery or scrubbing found missing or unreadable although they had been written; what
+// lies behind it is readable. A replica with peers should truncate to From and fetch again.
 type Damage struct {
 	From, To int64  // offsets [From, To)
 	Kept     string // file that holds the unreadable bytes; empty if there are none
@@ -208,8 +209,18 @@ func (l *Log) OnDurable(f func()) {
 // of it, is gone, and a replica that lost it must not lead before it caught up. Otherwise ok is false.
 func (l *Log) LostTo() (offset int64, ok bool) { return l.lost, l.lost >= 0 && l.lost > l.End().Offset }
 
-// Damage returns the holes that the last recovery found. The slice is the log's.
-func (l *Log) Damage() []Damage { return l.damage }
+// Damage returns what recovery and scrubbing have found.
+func (l *Log) Damage() []Damage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.mu.damage)
+}
+
+func (l *Log) addDamage(d Damage) {
+	l.mu.Lock()
+	l.mu.damage = append(l.mu.damage, d)
+	l.mu.Unlock()
+}
 
 // Size returns the bytes of all .log files.
 func (l *Log) Size() int64 {
@@ -405,6 +416,7 @@ func (l *Log) roll(base, now int64) (*segment, error) {
 		return old, nil
 	}
 	old.noteTime()
+	old.scrubbed.Store(now)
 	old.sealed.Store(true)
 	l.snapshotProducers(base)
 	s, err := l.newSegment(base, now)

@@ -71,7 +71,7 @@ func (s *Slice) Release() {
 // Read pins the bytes that begin with the batch that holds offset from, or the first behind it, and end before upTo; they
 // are at most maxBytes, and nothing if the first batch is larger, but if minOne is set that batch is there whole. The range lies in one segment and is empty
 // if from is at upTo or behind. An offset below the log start or above the log end is an *OffsetOutOfRangeError; a
-// *CorruptError means that no batch can be found at from. Read takes no lock and allocates nothing.
+// *CorruptError means that no batch can be found at from, or that it is known to be rotten. Read takes no lock and allocates nothing.
 func (l *Log) Read(from int64, maxBytes int, upTo Position, minOne bool) (Slice, error) {
 	for range readRetries {
 		s, err := l.read(from, maxBytes, upTo, minOne)
@@ -131,6 +131,9 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 		return Slice{}, err
 	}
 	limit, err := s.limit(h, upTo, end)
+	if err == nil && limit > 0 {
+		err = s.checkRot(from)
+	}
 	if err != nil || limit == 0 {
 		h.release()
 		return Slice{}, err
@@ -143,7 +146,7 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 		}
 		return Slice{}, err
 	}
-	n := min(int64(maxBytes), limit-pos)
+	n := min(int64(maxBytes), s.soundUpTo(pos, limit)-pos)
 	if first := int64(header.Size()); n < first { // part of a batch is of no use
 		n = 0
 		if minOne {

@@ -430,7 +430,7 @@ func (r *recovery) join(i int, end int64) error {
 }
 
 func (r *recovery) damaged(d Damage) {
-	r.l.damage = append(r.l.damage, d)
+	r.l.addDamage(d)
 	r.l.logger.Error("log has a hole", "from", d.From, "to", d.To, "reason", d.Reason, "kept", d.Kept)
 }
 
@@ -836,6 +836,9 @@ func (r *recovery) finish(o *LogOptions, end int64) error {
 	active.begin(now, l.Config())
 	active.writtenBack.Store(active.size.Load())
 	l.segments.Store(&r.segments)
+	for _, s := range r.segments[:len(r.segments)-1] {
+		s.drop() // a log may have many, and nobody reads them yet
+	}
 	l.start.Store(max(o.StartOffset, r.segments[0].base))
 	l.publish(active, active.size.Load(), end)
 	l.recoveryPoint.Store(end)
@@ -925,7 +928,7 @@ func (s *segment) replay(state *producers, from, end int64) error {
 	if err != nil {
 		return ignoreDamage(err)
 	}
-	w := walk(h.log, pos, size)
+	w := s.walk(h, pos, size)
 	defer w.close()
 	for {
 		header, pos, err = w.next()

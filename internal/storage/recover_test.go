@@ -45,6 +45,7 @@ func patientConfig() LogConfig {
 	c := testConfig()
 	c.SegmentBytes = 70_000
 	c.IndexInterval = 2000
+	c.Retention = -1
 	c.ProducerIDExpiration = math.MaxInt64 // the records are of 1970
 	return c
 }

@@ -51,9 +51,12 @@ type segment struct {
 	times       *index
 	txns        atomic.Pointer[[]AbortedTxn] // nil until read from the file; only the appender appends
 	handle      atomic.Pointer[handle]
-	sealed      atomic.Bool // no more appends
-	deleted     atomic.Bool // renamed to .deleted
-	rebuild     atomic.Bool // an index entry did not land where it said; the next Flush builds the indexes anew
+	sealed      atomic.Bool           // no more appends
+	deleted     atomic.Bool           // renamed to .deleted
+	rebuild     atomic.Bool           // an index entry did not land where it said; the next Flush builds the indexes anew
+	scrubbed    atomic.Int64          // ms; when it was read by scrubbing, or sealed; 0 not known
+	cuts        atomic.Int32          // how often it was truncated
+	rotten      atomic.Pointer[[]rot] // found by scrubbing, by position; nil if nothing
 
 	// maxTimestamp is the largest timestamp, in ms; unknownTimestamp until read from the time index.
 	maxTimestamp atomic.Int64
@@ -64,7 +67,6 @@ type segment struct {
 	created            int64 // ms; what rolling goes by when there are no timestamps
 	jitter             int64 // ms
 	sinceIndexEntry    int64 // bytes appended since the last index entry
-
 }
 
 const unknownTimestamp = math.MinInt64
@@ -300,6 +302,7 @@ type walker struct {
 	f    vfs.File
 	pos  int64 // of the header that next reads
 	end  int64 // of what may be read
+	skip []rot // stretches to pass over
 	win  *[scanWindow]byte
 	from int64 // position of win[0]
 	n    int   // bytes in win
@@ -310,6 +313,15 @@ func walk(f vfs.File, pos, end int64) walker {
 	return walker{f: f, pos: pos, end: end, win: scanBuffers.Get().(*[scanWindow]byte)}
 }
 
+// walk is walk over the segment's file, without what is known to be rotten.
+func (s *segment) walk(h *handle, pos, end int64) walker {
+	w := walk(h.log, pos, end)
+	if known := s.rotten.Load(); known != nil {
+		w.skip = *known
+	}
+	return w
+}
+
 func (w *walker) close() {
 	scanBuffers.Put(w.win)
 	w.win = nil
@@ -318,8 +330,13 @@ func (w *walker) close() {
 // next returns the next header and its position. It is io.EOF at the end, *CorruptError if what stands there is no
 // header or the batch does not fit before the end.
 func (w *walker) next() (h record.Header, pos int64, err error) {
+	for _, r := range w.skip {
+		if r.from == w.pos {
+			w.pos = r.to
+		}
+	}
 	pos = w.pos
-	if pos == w.end {
+	if pos >= w.end {
 		return h, pos, io.EOF
 	}
 	if w.end-pos < record.HeaderSize {
@@ -383,7 +400,7 @@ func (s *segment) find(h *handle, offset, end int64) (record.Header, int64, erro
 // scan walks from start to the batch that holds offset. If landing is not -1, the first batch must begin at or
 // before it, else the walk is errMisled.
 func (s *segment) scan(h *handle, start, end, offset, landing int64) (record.Header, int64, error) {
-	w := walk(h.log, start, end)
+	w := s.walk(h, start, end)
 	defer w.close()
 	for {
 		header, pos, err := w.next()

@@ -109,6 +109,9 @@ func (s *segment) truncatePos(offset int64) (int64, error) {
 		return 0, err
 	}
 	defer h.release()
+	if r := s.rotHolding(offset); r != nil {
+		return r.from, nil
+	}
 	_, pos, err := s.find(h, offset, s.size.Load())
 	if err == io.EOF {
 		return s.size.Load(), nil
@@ -129,6 +132,7 @@ func (l *Log) cutSegment(s *segment, pos, offset int64) error {
 	if err := h.log.Sync(); err != nil { // or a power cut could bring batches back among those that follow
 		return err
 	}
+	s.cutRot(pos)
 	s.sealed.Store(false)
 	s.flushed.Store(min(s.flushed.Load(), pos))
 	s.writtenBack.Store(min(s.writtenBack.Load(), pos))
