@@ -232,7 +232,11 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 		AlterPartition: b.alterISR, OnDirFailure: func(uuid.UUID, error) { b.lifecycle.kick() }, Registerer: b.registerer, Logger: b.loggers.named("replica"),
 	})
 	b.replicas = replicas // at once: a directory may fail while others are still being read
-	b.undo = append(b.undo, func() error { return replicas.Close(context.Background()) })
+	b.undo = append(b.undo, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), replicasCloseWait)
+		defer cancel()
+		return replicas.Close(ctx)
+	})
 	b.stored = b.storedLogConfig()
 	if err := replicas.Load(ctx); err != nil {
 		return fmt.Errorf("open the partitions in %v: %w", b.static.LogDirs(), err)
@@ -312,5 +316,11 @@ func (b *Broker) stop() error {
 	return errors.Join(errs...)
 }
 
-// controlledShutdownWait bounds how long Close waits for the controller.
-const controlledShutdownWait = 5 * time.Second
+const (
+	// controlledShutdownWait bounds how long Close waits for the controller.
+	controlledShutdownWait = 5 * time.Second
+	// replicasCloseWait bounds how long it waits for deletions and the like that were asked of a disk, and dirCloseWait for
+	// a log directory to have everything written out: a disk that hangs must not keep a node from ending.
+	replicasCloseWait = 10 * time.Second
+	dirCloseWait      = 2 * time.Minute
+)

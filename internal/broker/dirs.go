@@ -227,5 +227,7 @@ func (b *Broker) closeDir(d *storage.Dir) error {
 			epoch = registered
 		}
 	}
-	return d.Close(context.Background(), epoch, clean)
+	ctx, cancel := context.WithTimeout(context.Background(), dirCloseWait)
+	defer cancel()
+	return d.Close(ctx, epoch, clean)
 }

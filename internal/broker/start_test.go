@@ -245,3 +245,37 @@ func TestLastDirectoryFails(t *testing.T) {
 		t.Errorf("the node ended with %v, want the disk's error", b.Err())
 	}
 }
+
+// A disk that hangs, with a partition being made and another being flushed, does not keep a node from ending.
+func TestCloseWithHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newDisk(t)
+		b, connect := startInBubble(t, disk, map[string]string{"log.dirs": "/disk", "metadata.log.dir": "/data"})
+		c := connect()
+		c.produce(c.createTopic("written", 1), 0, batch(10))
+		thaw := make(chan struct{})
+		defer close(thaw)
+		disk.Inject(func(op vfs.Op) error {
+			if strings.HasPrefix(op.Path, "/disk") {
+				<-thaw
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Second) // until the flusher waits for the disk
+		req := kmsg.NewPtrCreateTopicsRequest()
+		req.SetVersion(createTopicsVersion)
+		topic := kmsg.NewCreateTopicsRequestTopic()
+		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "made", 1, 1
+		req.Topics = append(req.Topics, topic)
+		c.send(req)
+		synctest.Wait()
+		began := time.Now()
+		err := b.Close()
+		if took := time.Since(began); took > controlledShutdownWait+replicasCloseWait+dirCloseWait+time.Second {
+			t.Errorf("closing took %v", took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "/disk") {
+			t.Errorf("closing ended with %v", err)
+		}
+	})
+}

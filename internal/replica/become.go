@@ -109,7 +109,7 @@ func (p *Partition) settle() {
 	p.mu.queued = false
 	log, done := p.mu.log, p.mu.gone != nil || p.mu.ready == nil // by an earlier call, which met a newer target
 	p.mu.Unlock()
-	if done {
+	if done || p.set.stopped.Err() != nil { // what is not done when the set closes is left to the next start
 		return
 	}
 	if log == nil {

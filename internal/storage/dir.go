@@ -514,10 +514,26 @@ func (d *Dir) checkpoint() error {
 // Close ends the background work, closes all logs, several at a time, and gives the lock back. If clean is set and all
 // went well it leaves the clean-shutdown marker with the broker's epoch, and the next start reads nothing again; without
 // it nothing is written, as if the process had been killed. Of a directory that was not loaded only the marker is written.
+//
+// A disk that hangs holds Close up until ctx ends at most. The lock is then given back when the disk answers, or the
+// process ends.
 func (d *Dir) Close(ctx context.Context, brokerEpoch int64, clean bool) error {
 	if d.stop != nil {
 		d.stop()
 	}
+	closed := make(chan error, 1)
+	go func() { closed <- d.close(ctx, brokerEpoch, clean) }()
+	var err error
+	select {
+	case err = <-closed:
+	case <-ctx.Done():
+		err = fmt.Errorf("close log directory %s: its disk does not answer: %w", d.o.Path, ctx.Err())
+	}
+	d.metrics.unregister(d.o.Registerer)
+	return err
+}
+
+func (d *Dir) close(ctx context.Context, brokerEpoch int64, clean bool) error {
 	d.workers.Wait()
 	var err error
 	if clean && d.stop != nil {
@@ -529,7 +545,6 @@ func (d *Dir) Close(ctx context.Context, brokerEpoch int64, clean bool) error {
 	for _, l := range d.Logs() {
 		l.abandon()
 	}
-	d.metrics.unregister(d.o.Registerer)
 	return errors.Join(err, d.lock.Close())
 }
 

@@ -2,11 +2,13 @@ package storage
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ottla/internal/record"
@@ -252,4 +254,54 @@ func TestRollByTime(t *testing.T) {
 	if fmt.Sprint(bases) != "[0 3 6]" {
 		t.Errorf("segments begin at %v", bases)
 	}
+}
+
+// A disk that hangs holds Close up no longer than the caller wants to wait, and nobody else gets the directory until it answers.
+func TestCloseOfHungDir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		fsys := newMem(t)
+		o := DirOptions{FS: fsys, Path: root, NodeID: 1}
+		d, err := OpenDir(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Load(ctx); err != nil {
+			t.Fatal(err)
+		}
+		l, err := d.Create("t", 0, topicID, testConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, l, 1, 10, 1)
+		thaw := make(chan struct{})
+		fsys.Inject(func(op vfs.Op) error {
+			if op.Kind == vfs.OpSync {
+				<-thaw
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Second) // until a flush waits for the disk
+		began := time.Now()
+		patience, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		if err := d.Close(patience, 1, true); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 5*time.Second {
+			t.Errorf("closing took %v and ended with %v", time.Since(began), err)
+		}
+		if _, err := OpenDir(ctx, o); !errors.Is(err, vfs.ErrLocked) {
+			t.Errorf("opened again while the disk hangs: %v", err)
+		}
+		close(thaw)
+		synctest.Wait()
+		d, err = OpenDir(ctx, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Clean() {
+			t.Error("the shutdown counts as clean")
+		}
+		if err := d.Close(ctx, 1, false); err != nil {
+			t.Error(err)
+		}
+	})
 }
