@@ -85,13 +85,13 @@ func (g *Groups) Apply(delta *metadata.Delta, img *metadata.Image) {
 	s := *g.shared.Load()
 	s.image = img
 	g.shared.Store(&s)
-	var deleted []string
+	var deleted []group.DeletedTopic
 	for change := range delta.Topics() {
 		switch {
 		case change.Name() == GroupTopic:
 			g.lead(change)
 		case change.New == nil:
-			deleted = append(deleted, change.Name())
+			deleted = append(deleted, group.DeletedTopic{ID: change.ID(), Name: change.Name()})
 		}
 	}
 	for _, l := range g.all() {

@@ -51,8 +51,8 @@ type loop struct {
 		sync.Mutex
 		state   loopState
 		inbox   []*call
-		deleted []string // topics, since the machine last saw an image
-		changed bool     // image or settings, likewise
+		deleted []group.DeletedTopic // that the log does not know of yet
+		changed bool                 // image or settings, likewise
 	}
 
 	// What follows is the goroutine's own.
@@ -116,7 +116,7 @@ func (l *loop) submit(c *call) {
 }
 
 // changed tells the loop that there is a new image or configuration, and which topics are gone.
-func (l *loop) changed(deleted []string) {
+func (l *loop) changed(deleted []group.DeletedTopic) {
 	l.mu.Lock()
 	l.mu.changed = true
 	l.mu.deleted = append(l.mu.deleted, deleted...)
@@ -206,7 +206,7 @@ func (l *loop) load() error {
 	}
 	defer l.groups.loading.release()
 	l.mu.Lock()
-	l.mu.changed, l.mu.deleted = false, nil
+	l.mu.changed = len(l.mu.deleted) > 0
 	l.mu.Unlock()
 	s := l.groups.shared.Load()
 	l.machine = group.New(group.Options{Settings: s.settings, Image: s.image})
@@ -355,6 +355,9 @@ func (l *loop) turn(now time.Time) error {
 		l.collect(l.machine.Tick(now))
 	}
 	if err := l.flush(now); err != nil {
+		l.mu.Lock()
+		l.mu.deleted = append(deleted, l.mu.deleted...) // their offsets are in the log still
+		l.mu.Unlock()
 		return err
 	}
 	l.release(now)

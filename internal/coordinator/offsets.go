@@ -36,12 +36,16 @@ func (r *request) offsetCommit(req *kmsg.OffsetCommitRequest, done func(kmsg.Res
 	for i := range req.Topics {
 		t := req.Topics[i]
 		t.Topic, codes[i] = r.topic(t.Topic, t.TopicID, req.Version >= 10, auth.Read)
-		if codes[i] == 0 && r.image.TopicByName(t.Topic) == nil {
+		if codes[i] != 0 {
+			continue
+		}
+		topic := r.image.TopicByName(t.Topic)
+		if topic == nil {
 			codes[i] = kerr.UnknownTopicOrPartition.Code
+			continue
 		}
-		if codes[i] == 0 {
-			sub.Topics = append(sub.Topics, t)
-		}
+		t.TopicID = topic.ID
+		sub.Topics = append(sub.Topics, t)
 	}
 	finish := func(part *kmsg.OffsetCommitResponse) {
 		resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)

@@ -112,7 +112,7 @@ func New(o Options) *Machine {
 // Step performs one operation. Requests are JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit,
 // OffsetFetch (in the form of version 8 and up: Groups), OffsetDelete, DescribeGroups, DeleteGroups, ListGroups,
 // ConsumerGroupHeartbeat and ConsumerGroupDescribe. A request of another type panics. Topics that are named by id
-// have their name filled in.
+// have their name filled in, those of an OffsetCommit that are named have their id.
 func (m *Machine) Step(now time.Time, op Op) Output {
 	m.now = now
 	switch req := op.Request.(type) {
@@ -191,12 +191,18 @@ func (m *Machine) Loaded(now time.Time) Output {
 	return m.take()
 }
 
+// A DeletedTopic is a topic that is gone. One of the same name may have come since.
+type DeletedTopic struct {
+	ID   uuid.UUID
+	Name string
+}
+
 // Configure replaces the settings. Timers that run are not changed.
 func (m *Machine) Configure(s *Settings) { m.settings = s }
 
 // SetImage tells the machine what the cluster looks like now, and which topics are gone since the last time:
 // their offsets go as well, lest a new topic of the same name inherits them.
-func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []string) Output {
+func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []DeletedTopic) Output {
 	m.now = now
 	m.image = img
 	m.imageSeq++

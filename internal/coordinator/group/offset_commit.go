@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ottla/internal/uuid"
 )
 
 // offsetCommit stores offsets, of a member in its generation or of anybody for a group without members.
@@ -20,7 +22,10 @@ func (m *Machine) offsetCommit(req *kmsg.OffsetCommitRequest) *kmsg.OffsetCommit
 		rt := kmsg.OffsetCommitResponseTopic{Topic: t.Topic, TopicID: t.TopicID}
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
-			code := refusal
+			code := codeOf(m.checkPartition(req, t, p.Partition))
+			if code == 0 {
+				code = refusal
+			}
 			if code == 0 {
 				code = codeOf(m.commit(req, t, p, expireMs))
 			}
@@ -70,12 +75,23 @@ func (g *classicGroup) checkCommit(req *kmsg.OffsetCommitRequest) (*classicMembe
 	return mem, nil
 }
 
-// commit stores one partition's offset.
-func (m *Machine) commit(req *kmsg.OffsetCommitRequest, t *kmsg.OffsetCommitRequestTopic, p *kmsg.OffsetCommitRequestTopicPartition, expireMs int64) *kerr.Error {
+// checkPartition says whether there is such a partition, whatever the group is. The topic of that id may be another here, where the
+// metadata is some moments older or younger than where it was looked up.
+func (m *Machine) checkPartition(req *kmsg.OffsetCommitRequest, t *kmsg.OffsetCommitRequestTopic, partition int32) *kerr.Error {
 	topic := m.image.TopicByName(t.Topic)
-	if topic == nil || topic.Partition(p.Partition) == nil {
+	switch other := topic != nil && uuid.UUID(t.TopicID) != uuid.Zero && topic.ID != t.TopicID; {
+	case other && req.Version >= 10:
+		return kerr.UnknownTopicID
+	case other:
+		return kerr.UnknownTopicOrPartition
+	case topic == nil || topic.Partition(partition) == nil:
 		return kerr.UnknownTopicOrPartition
 	}
+	return nil
+}
+
+// commit stores one partition's offset, with the id of the topic even if the request knows its name only.
+func (m *Machine) commit(req *kmsg.OffsetCommitRequest, t *kmsg.OffsetCommitRequestTopic, p *kmsg.OffsetCommitRequestTopicPartition, expireMs int64) *kerr.Error {
 	metadata := ""
 	if p.Metadata != nil {
 		metadata = *p.Metadata
@@ -87,7 +103,7 @@ func (m *Machine) commit(req *kmsg.OffsetCommitRequest, t *kmsg.OffsetCommitRequ
 		return kerr.InvalidRequest // Apache stores it, and then knows no offset
 	}
 	m.emitOffset(offsetKey{req.Group, t.Topic, p.Partition}, offset{
-		offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: metadata, topicID: topic.ID, commitMs: m.nowMs(), expireMs: expireMs,
+		offset: p.Offset, leaderEpoch: p.LeaderEpoch, metadata: metadata, topicID: m.image.TopicByName(t.Topic).ID, commitMs: m.nowMs(), expireMs: expireMs,
 	})
 	return nil
 }

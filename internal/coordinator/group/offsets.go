@@ -122,7 +122,28 @@ func (o *offsets) forget(k offsetKey) {
 	remove(o.committed, k)
 	for producer := range o.open[k.group] {
 		remove(o.pending[producer], k)
+		if o.pending[producer][k.group] == nil {
+			delete(o.open[k.group], producer)
+		}
 	}
+	if len(o.open[k.group]) == 0 {
+		delete(o.open, k.group)
+	}
+}
+
+// isOf reports whether an offset of a partition, committed or pending, is of a topic of that id, for all that is known.
+func (o *offsets) isOf(k offsetKey, id uuid.UUID) bool {
+	is := func(c offset, ok bool) bool { return ok && (c.topicID == uuid.Zero || c.topicID == id) }
+	if is(o.get(k)) {
+		return true
+	}
+	for producer := range o.open[k.group] {
+		c, ok := o.pending[producer][k.group][k.topic][k.partition]
+		if is(c, ok) {
+			return true
+		}
+	}
+	return false
 }
 
 // end ends a transaction.
@@ -182,8 +203,8 @@ func (m *Machine) emitOffsetTombstone(k offsetKey) {
 	m.emit(Record{Key: &records.OffsetCommitKey{Group: k.group, Topic: k.topic, Partition: k.partition}})
 }
 
-// deleteOffsetsOfTopic removes what any group committed for a topic that was deleted.
-func (m *Machine) deleteOffsetsOfTopic(topic string) {
+// deleteOffsetsOfTopic removes what any group committed for a topic that was deleted, but not for another of its name.
+func (m *Machine) deleteOffsetsOfTopic(t DeletedTopic) {
 	groups := map[string]struct{}{}
 	for g := range m.offsets.committed {
 		groups[g] = struct{}{}
@@ -193,7 +214,7 @@ func (m *Machine) deleteOffsetsOfTopic(topic string) {
 	}
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
 		for _, k := range m.offsets.keys(g) {
-			if k.topic == topic {
+			if k.topic == t.Name && m.offsets.isOf(k, t.ID) {
 				m.emitOffsetTombstone(k)
 			}
 		}

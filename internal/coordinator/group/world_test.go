@@ -65,7 +65,7 @@ func (w *world) newMachine() *Machine {
 
 // topic creates a topic, deletes it (0 partitions), or gives it more partitions.
 func (w *world) topic(name string, partitions int32) []Answer {
-	var deleted []string
+	var deleted []DeletedTopic
 	d := metadata.NewDelta(w.image)
 	replay := func(m records.Message) {
 		if err := d.Replay(m); err != nil {
@@ -74,7 +74,7 @@ func (w *world) topic(name string, partitions int32) []Answer {
 	}
 	if partitions == 0 {
 		replay(&records.RemoveTopicRecord{TopicID: w.ofTopic[name]})
-		deleted = append(deleted, name)
+		deleted = append(deleted, DeletedTopic{w.ofTopic[name], name})
 		delete(w.topics, name)
 	} else {
 		if w.topics[name] == 0 {
@@ -135,7 +135,7 @@ func (w *world) take(out Output) []Answer {
 	return out.Answers
 }
 
-// advance lets time pass, timer by timer.
+// advance lets time pass, timer by timer; the clock goes back if d is negative.
 func (w *world) advance(d time.Duration) (answers []Answer) {
 	end := w.now.Add(d)
 	for {
