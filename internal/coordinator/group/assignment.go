@@ -50,6 +50,15 @@ func (o owned) samePartitions(p owned) bool {
 	return true
 }
 
+// as returns the same partitions as of one epoch.
+func (o owned) as(epoch int32) owned {
+	out := make(owned, len(o))
+	for tp := range o {
+		out[tp] = epoch
+	}
+	return out
+}
+
 // assignment drops the epochs.
 func (o owned) assignment() assignment {
 	a := assignment{}

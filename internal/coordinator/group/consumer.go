@@ -30,6 +30,8 @@ type consumerGroup struct {
 	owner map[topicPartition]string
 	// seen is the image that metadataHash was last held against.
 	seen uint64
+	// old: the log has a ConsumerGroupPartitionMetadata record, as coordinators before Kafka 4.1 wrote it. Nobody reads it any more; it is to go.
+	old bool
 }
 
 // A resolvedRegex is what a regular expression of some members matches.
@@ -81,12 +83,12 @@ type consumerState string
 // String returns the state as ListGroups prints it.
 func (s consumerState) String() string { return string(s) }
 
-// initialEpoch is that of a group that nobody has subscribed in yet, so that its first member with topics gets 2. Source: Kafka's
-// ModernGroup.
+// initialEpoch is that of a group that nobody has subscribed in yet, and of its target, so that its first member with topics gets 2.
+// Source: Kafka's ModernGroup and TargetAssignmentMetadata.
 const initialEpoch = 1
 
 func newConsumerGroup(id string) *consumerGroup {
-	return &consumerGroup{id: id, epoch: initialEpoch, members: map[string]*consumerMember{}, tally: newTally(), static: map[string]string{}, target: map[string]assignment{},
+	return &consumerGroup{id: id, epoch: initialEpoch, assignmentEpoch: initialEpoch, members: map[string]*consumerMember{}, tally: newTally(), static: map[string]string{}, target: map[string]assignment{},
 		regexes: map[string]*resolvedRegex{}, owner: map[topicPartition]string{}}
 }
 
@@ -150,6 +152,9 @@ func (g *consumerGroup) checkCommit(req *kmsg.OffsetCommitRequest, img *metadata
 		}
 		for j := range req.Topics[i].Partitions {
 			tp := topicPartition{t.ID, req.Topics[i].Partitions[j].Partition}
+			if t.Partition(tp.partition) == nil {
+				continue // likewise
+			}
 			epoch, ok := mem.assigned[tp]
 			if !ok {
 				epoch, ok = mem.revoking[tp]
@@ -232,6 +237,9 @@ func (m *Machine) fence(g *consumerGroup, members ...*consumerMember) {
 		return
 	}
 	m.bump(g)
+	if len(g.members) == 0 { // who comes next need not wait for consumer.assignment.interval.ms to pass
+		m.emit(g.targetEpochRecord(g.epoch, 0))
+	}
 }
 
 // removeConsumer writes the tombstones of a member, and of its regular expression if nobody else has it.
@@ -247,6 +255,14 @@ func (m *Machine) removeConsumer(g *consumerGroup, mem *consumerMember) {
 func (m *Machine) bump(g *consumerGroup) {
 	g.seen = m.imageSeq
 	m.emit(Record{&records.ConsumerGroupMetadataKey{GroupID: g.id}, &records.ConsumerGroupMetadataValue{Epoch: g.epoch + 1, MetadataHash: m.metadataHash(g)}, 0})
+	m.forgetOld(g)
+}
+
+// forgetOld removes the record of the subscribed topics that coordinators of old wrote: a broker that reads it makes a group of it.
+func (m *Machine) forgetOld(g *consumerGroup) {
+	if g.old {
+		m.emit(Record{Key: &records.ConsumerGroupPartitionMetadataKey{GroupID: g.id}})
+	}
 }
 
 func (m *Machine) stopMember(g *consumerGroup, id string) {
@@ -281,6 +297,7 @@ func (m *Machine) deleteConsumer(g *consumerGroup) {
 		m.emit(Record{Key: &records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: re}})
 	}
 	m.emit(Record{Key: &records.ConsumerGroupTargetAssignmentMetadataKey{GroupID: g.id}})
+	m.forgetOld(g)
 	m.emit(Record{Key: &records.ConsumerGroupMetadataKey{GroupID: g.id}})
 }
 
@@ -297,6 +314,10 @@ func (m *Machine) replayConsumer(key, value records.Message) {
 		}
 		g := m.replayedConsumer(k.GroupID, true)
 		g.epoch, g.metadataHash = v.Epoch, v.MetadataHash
+	case *records.ConsumerGroupPartitionMetadataKey:
+		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
+			g.old = value != nil
+		}
 	case *records.ConsumerGroupMemberMetadataKey:
 		if g := m.replayedConsumer(k.GroupID, value != nil); g != nil {
 			g.replayMember(k.MemberID, as[records.ConsumerGroupMemberMetadataValue](value))
@@ -460,14 +481,19 @@ func (m *Machine) assignorName(g *consumerGroup) string {
 	return best
 }
 
-// computeTarget assigns the partitions anew if the group has a newer epoch than its target and consumer.assignment.interval.ms
-// has passed since the last time, or the clock went back behind it.
-func (m *Machine) computeTarget(g *consumerGroup) {
+// targetIsDue reports whether the partitions are to be assigned anew: the group has a newer epoch than its target, and
+// consumer.assignment.interval.ms has passed since the last time, or the clock went back behind it.
+func (m *Machine) targetIsDue(g *consumerGroup) bool {
 	if g.epoch <= g.assignmentEpoch {
-		return
+		return false
 	}
-	interval := m.consumerSettings(g).assignmentInterval.Milliseconds()
-	if passed := m.nowMs() - g.assignmentMs; g.assignmentMs != 0 && passed >= 0 && passed < interval {
+	passed := m.nowMs() - g.assignmentMs
+	return g.assignmentMs == 0 || passed < 0 || passed >= m.consumerSettings(g).assignmentInterval.Milliseconds()
+}
+
+// computeTarget assigns the partitions anew if that is due.
+func (m *Machine) computeTarget(g *consumerGroup) {
+	if !m.targetIsDue(g) {
 		return
 	}
 	in := m.assignorInput(g)
@@ -576,12 +602,10 @@ func (m *Machine) reconcile(g *consumerGroup, id string, told *assignment, chang
 			return
 		}
 		next = m.unsubscribe(g, mem, told)
-	case mem.state == memberUnrevoked:
-		next = m.advance(g, mem, mem.epoch+1, told)
 	case mem.state == memberStable && mem.epoch == g.assignmentEpoch:
 		next = m.unsubscribe(g, mem, told)
 	default:
-		next = m.advance(g, mem, mem.epoch, told)
+		next = m.advance(g, mem, told)
 	}
 	if next.epoch == mem.epoch && next.state == mem.state && next.assigned.equal(mem.assigned) && next.revoking.equal(mem.revoking) {
 		return
@@ -625,6 +649,9 @@ func (m *Machine) unsubscribe(g *consumerGroup, mem *consumerMember, told *assig
 			next.revoking[tp] = epoch
 		}
 	}
+	if len(next.assigned) < len(mem.assigned) {
+		next.setEpoch(mem.epoch)
+	}
 	switch {
 	case len(next.revoking) > 0 && holds(told, next.revoking):
 		next.state = memberUnrevoked
@@ -634,8 +661,8 @@ func (m *Machine) unsubscribe(g *consumerGroup, mem *consumerMember, told *assig
 	return &next
 }
 
-// advance brings a member, in an epoch, towards its target.
-func (m *Machine) advance(g *consumerGroup, mem *consumerMember, epoch int32, told *assignment) *consumerMember {
+// advance brings a member towards its target: it stays in its epoch as long as it has something to give back.
+func (m *Machine) advance(g *consumerGroup, mem *consumerMember, told *assignment) *consumerMember {
 	wanted := m.topicIDs(g.topicsOf(mem))
 	target := g.target[mem.id]
 	next := *mem
@@ -648,7 +675,7 @@ func (m *Machine) advance(g *consumerGroup, mem *consumerMember, epoch int32, to
 		}
 	}
 	if holds(told, next.revoking) {
-		next.setEpoch(epoch)
+		next.setEpoch(mem.epoch)
 		next.state = memberUnrevoked
 		return &next
 	}
@@ -663,7 +690,7 @@ func (m *Machine) advance(g *consumerGroup, mem *consumerMember, epoch int32, to
 			if _, has := next.assigned[tp]; has {
 				continue
 			}
-			if _, taken := g.owner[tp]; taken {
+			if owner, taken := g.owner[tp]; taken && owner != mem.id { // what it was to give back itself it may keep
 				next.state = memberUnreleased
 				continue
 			}

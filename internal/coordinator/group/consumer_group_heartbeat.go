@@ -47,14 +47,14 @@ func (m *Machine) checkConsumerHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 	empty := func(s *string) bool { return s != nil && strings.TrimSpace(*s) == "" }
 	invalid := func(what string) *refusalError { return refuse(kerr.InvalidRequest, "%s", what) }
 	switch {
-	case strings.TrimSpace(req.Group) == "":
+	case empty(&req.MemberID) && (req.Version >= 1 || req.MemberEpoch != 0):
+		return invalid("MemberId can't be empty.")
+	case empty(&req.Group):
 		return invalid("GroupId can't be empty.")
 	case empty(req.InstanceID):
 		return invalid("InstanceId can't be empty.")
 	case empty(req.RackID):
 		return invalid("RackId can't be empty.")
-	case req.MemberID == "" && (req.Version >= 1 || req.MemberEpoch != 0):
-		return invalid("MemberId can't be empty.")
 	case req.MemberEpoch < leaveStaticEpoch:
 		return invalid("MemberEpoch is invalid.")
 	case req.MemberEpoch == leaveStaticEpoch && req.InstanceID == nil:
@@ -73,13 +73,20 @@ func (m *Machine) checkConsumerHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 	if a := req.ServerAssignor; a != nil && !slices.Contains(m.settings.ConsumerAssignors, *a) {
 		return refuse(kerr.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.", *a, strings.Join(m.settings.ConsumerAssignors, ", "))
 	}
-	if err := m.checkConsumerSize(req); err != nil {
-		return err
+	return m.checkConsumerSize(req)
+}
+
+// checkRegex refuses an expression that cannot be read. One that a member has already could be.
+func (m *Machine) checkRegex(req *kmsg.ConsumerGroupHeartbeatRequest) *refusalError {
+	re := req.SubscribedTopicRegex
+	if re == nil || *re == "" {
+		return nil
 	}
-	if re := req.SubscribedTopicRegex; re != nil && *re != "" {
-		if _, err := regexp.Compile(*re); err != nil {
-			return refuse(kerr.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", *re, err)
-		}
+	if g := m.groups[req.Group]; g != nil && g.consumer != nil && g.consumer.tally.regexes[*re] > 0 {
+		return nil
+	}
+	if _, err := regexp.Compile(*re); err != nil {
+		return refuse(kerr.InvalidRegularExpression, "SubscribedTopicRegex `%s` is not a valid regular expression: %v.", *re, err)
 	}
 	return nil
 }
@@ -101,6 +108,9 @@ func (m *Machine) checkConsumerSize(req *kmsg.ConsumerGroupHeartbeatRequest) *re
 
 func (m *Machine) heartbeatConsumer(op Op, req *kmsg.ConsumerGroupHeartbeatRequest, resp *kmsg.ConsumerGroupHeartbeatResponse) *refusalError {
 	if err := m.checkConsumerMember(req); err != nil {
+		return err
+	}
+	if err := m.checkRegex(req); err != nil {
 		return err
 	}
 	g := m.consumerFor(req.Group)
@@ -171,13 +181,14 @@ func (m *Machine) checkConsumerMember(req *kmsg.ConsumerGroupHeartbeatRequest) *
 		return m.checkUpgrade(known.classic, req, joins)
 	}
 	g := known.consumer
-	if g.members[req.MemberID] == nil && len(g.members) >= m.settings.ConsumerMaxSize {
-		return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", m.settings.ConsumerMaxSize)
+	if g.isFull(m.settings.ConsumerMaxSize, req.MemberID, req.InstanceID) {
+		return m.tooManyMembers()
 	}
 	mem := g.members[req.MemberID]
 	if req.InstanceID != nil {
 		holder := g.members[g.static[*req.InstanceID]]
 		switch {
+		// Who joins under its own id once more did not get the answer. (Apache takes it for another, and refuses it for good.)
 		case joins && (holder == nil || holder.id == req.MemberID || holder.classic != nil || holder.epoch == leaveStaticEpoch):
 			return nil
 		case joins:
@@ -199,10 +210,28 @@ func (m *Machine) checkConsumerMember(req *kmsg.ConsumerGroupHeartbeatRequest) *
 	return mem.checkEpoch(req)
 }
 
+// isFull reports whether a group of at most size members has no place for this one: it is none of them, nor does it take over
+// from one.
+func (g *consumerGroup) isFull(size int, id string, instance *string) bool {
+	if instance != nil {
+		if _, ok := g.static[*instance]; ok {
+			return false
+		}
+	}
+	return g.members[id] == nil && len(g.members) >= size
+}
+
+func (m *Machine) tooManyMembers() *refusalError {
+	return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", m.settings.ConsumerMaxSize)
+}
+
 // checkEpoch fences a member that is not where the coordinator knows it to be. One that did not get the last answer is let
 // through, as long as it owns nothing that it should not.
 func (mem *consumerMember) checkEpoch(req *kmsg.ConsumerGroupHeartbeatRequest) *refusalError {
 	switch {
+	case (mem.state < memberStable || mem.state > memberUnreleased) && (req.Topics == nil || len(req.Topics) > 0):
+		return refuse(kerr.FencedMemberEpoch, "The consumer group member is in a state (%d) that this coordinator does not know. "+
+			"The member must abandon all its partitions and rejoin.", mem.state)
 	case req.MemberEpoch == 0, req.MemberEpoch == mem.epoch:
 		return nil
 	case req.MemberEpoch > mem.epoch:
@@ -305,7 +334,8 @@ func (m *Machine) forgetRegex(g *consumerGroup, regex string) {
 }
 
 // resolve finds the topics of the group's regular expressions: of those that are new, and of all if the topics changed or
-// some time has passed, as who may see what can change as well. It reports whether a match did.
+// some time has passed, as who may see what can change as well. It reports whether a match did. (Apache does it beside the heartbeat, every
+// ten seconds at most: what a new expression matches is assigned with a later one, and so is a new topic.)
 func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
 	for _, re := range slices.Sorted(maps.Keys(g.tally.regexes)) {
 		known := g.regexes[re]
@@ -371,7 +401,7 @@ func (m *Machine) leaveConsumer(req *kmsg.ConsumerGroupHeartbeatRequest, resp *k
 		return nil
 	}
 	next := *mem
-	next.epoch, next.revoking = leaveStaticEpoch, nil
+	next.epoch, next.assigned, next.revoking = leaveStaticEpoch, mem.assigned.as(0), nil
 	m.timers.cancel(timer{rebalanceTimer, g.id, mem.id})
 	m.emit(g.currentRecord(&next))
 	return nil

@@ -26,6 +26,9 @@ func (m *Machine) checkUpgrade(g *classicGroup, req *kmsg.ConsumerGroupHeartbeat
 	if why := m.hindersUpgrade(g); why != "" {
 		return refuse(kerr.GroupIDNotFound, "Cannot upgrade classic group %s to consumer group because %s.", req.Group, why)
 	}
+	if g.members[req.MemberID] == nil && len(g.members) >= m.settings.ConsumerMaxSize && (req.InstanceID == nil || g.static[*req.InstanceID] == "") {
+		return m.tooManyMembers()
+	}
 	return nil
 }
 
@@ -36,16 +39,21 @@ func (m *Machine) hindersUpgrade(g *classicGroup) string {
 		return "group.consumer.migration.policy does not allow it"
 	case !g.usesConsumerProtocol():
 		return "its members are no consumers"
-	case len(g.members) >= m.settings.ConsumerMaxSize:
+	case len(g.members) > m.settings.ConsumerMaxSize:
 		return "it has more members than group.consumer.max.size"
 	}
 	for _, mem := range g.order {
 		if _, err := mem.subscription(g.protocol); err != nil {
 			return "a member's subscription cannot be read"
 		}
+		if len(mem.assignment) == 0 {
+			continue
+		}
 		a := kmsg.NewConsumerMemberAssignment()
-		if a.ReadFrom(mem.assignment) == nil && len(a.UserData) > 0 {
-			// The coordinator's assignors would lose it.
+		if a.ReadFrom(mem.assignment) != nil {
+			return "a member's assignment cannot be read"
+		}
+		if len(a.UserData) > 0 { // the coordinator's assignors would lose it
 			return "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default assignor before re-attempting the upgrade"
 		}
 	}
@@ -210,7 +218,7 @@ func (m *Machine) joinConsumerGroup(op Op, req *kmsg.JoinGroupRequest, g *consum
 	}
 	before := m.memberFor(g, id, req.InstanceID)
 	next := *before
-	next.clientID, next.clientHost, next.assignor, next.topics = op.ClientID, op.ClientHost, nil, distinct(s.Topics)
+	next.clientID, next.clientHost, next.topics, next.regex = op.ClientID, op.ClientHost, distinct(s.Topics), ""
 	next.rebalanceTimeoutMs = rebalanceTimeoutMs(req)
 	next.classic = &classicSide{sessionTimeoutMs: req.SessionTimeoutMillis}
 	for _, p := range req.Protocols {
@@ -254,7 +262,7 @@ func (m *Machine) checkClassicJoin(g *consumerGroup, req *kmsg.JoinGroupRequest,
 	if m.settings.MigrationPolicy == (MigrationPolicy{}) {
 		return kerr.InconsistentGroupProtocol
 	}
-	if g.members[id] == nil && len(g.members) >= m.settings.ConsumerMaxSize {
+	if g.isFull(m.settings.ConsumerMaxSize, id, req.InstanceID) {
 		return kerr.GroupMaxSizeReached
 	}
 	if req.ProtocolType != consumerProtocol || !g.supportsClassic(req.Protocols) {
@@ -323,7 +331,8 @@ func (m *Machine) expectJoin(g *consumerGroup, mem *consumerMember) {
 	}
 }
 
-// heartbeatConsumerGroup tells a classic member to join again if there is something to get or to give back.
+// heartbeatConsumerGroup tells a classic member to join again if there is something to get or to give back, or if its joining again would
+// compute a new target. (Apache leaves that to members with the new protocol; but there may be none, where the downgrade is forbidden.)
 func (m *Machine) heartbeatConsumerGroup(req *kmsg.HeartbeatRequest, g *consumerGroup) *kerr.Error {
 	mem, err := g.classicMemberOf(req.MemberID, req.InstanceID)
 	if err != nil {
@@ -333,7 +342,7 @@ func (m *Machine) heartbeatConsumerGroup(req *kmsg.HeartbeatRequest, g *consumer
 		return kerr.IllegalGeneration
 	}
 	m.hearConsumer(g, mem)
-	if mem.epoch < g.epoch || mem.state == memberUnrevoked || mem.state == memberUnreleased && !g.waitsForOthers(mem) {
+	if mem.epoch < g.assignmentEpoch || m.targetIsDue(g) || mem.state == memberUnrevoked || mem.state == memberUnreleased && !g.waitsForOthers(mem) {
 		m.expectJoin(g, mem)
 		return kerr.RebalanceInProgress
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // The property tests run clients against one machine: classic ones, which rejoin when they are told to, and ones with the
-// new protocol. They come, leave, fall silent and come back, commit, and commit once more when they are no members any more; topics grow,
+// new protocol, which subscribe by name or by an expression. They come, leave, fall silent and come back, commit, and commit once more when they are no members any more; topics grow,
 // go and come again; the coordinator moves, and fails to write what it has just decided. After each step
 //
 //   - the log replayed says what lives,
@@ -31,7 +31,8 @@ type client struct {
 	classic  bool
 	instance *string
 	topics   []string
-	silent   bool // it does nothing until it comes back
+	regex    *string // by which it subscribes to topics, instead of by name
+	silent   bool    // it does nothing until it comes back
 
 	id         string
 	epoch      int32 // member epoch or generation; 0: it has to join
@@ -250,7 +251,9 @@ func (m *model) synced(c *client, r *kmsg.SyncGroupResponse) {
 func (m *model) beat(c *client) {
 	r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	r.Version, r.Group, r.MemberID, r.InstanceID, r.MemberEpoch = 1, groupID, c.id, c.instance, c.epoch
-	r.RebalanceTimeoutMillis, r.SubscribedTopicNames = 20000, c.topics
+	if r.RebalanceTimeoutMillis, r.SubscribedTopicNames = 20000, c.topics; c.regex != nil {
+		r.SubscribedTopicNames, r.SubscribedTopicRegex = []string{}, c.regex
+	}
 	r.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
 	for tp := range c.owns {
 		r.Topics = append(r.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: tp.topic, Partitions: []int32{tp.partition}})
@@ -476,6 +479,9 @@ func underChange(t *rapid.T, classic func(i int) bool) {
 		}
 		if rapid.Bool().Draw(t, "both topics") {
 			c.topics = []string{"t", "u"}
+		}
+		if !c.classic && len(c.topics) == 2 && rapid.Bool().Draw(t, "by an expression") {
+			c.regex = kmsg.StringPtr("[tu]")
 		}
 		if rapid.IntRange(0, 3).Draw(t, "static") == 0 {
 			c.instance = &c.name

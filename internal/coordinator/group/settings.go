@@ -61,7 +61,8 @@ type consumerSettings struct {
 	sessionTimeout, heartbeatInterval, assignmentInterval time.Duration
 }
 
-// consumer returns the settings of a group that overrides some.
+// consumer returns the settings of a group that overrides some. A value that the broker's bounds do not allow, or no more, counts as the
+// nearest that they do. Source: GroupConfig.evaluate.
 func (s *Settings) consumer(overrides map[string]string) consumerSettings {
 	if overrides == nil {
 		return s.defaults
@@ -71,6 +72,9 @@ func (s *Settings) consumer(overrides map[string]string) consumerSettings {
 
 func (s *Settings) consumerOf(overrides map[string]string) consumerSettings {
 	g := s.config.Group(overrides)
-	of := func(name string) time.Duration { return time.Duration(g.Int(name)) * time.Millisecond }
-	return consumerSettings{of("consumer.session.timeout.ms"), of("consumer.heartbeat.interval.ms"), of("consumer.assignment.interval.ms")}
+	of := func(name string) time.Duration {
+		least, most := s.config.Int("group.consumer.min."+name), s.config.Int("group.consumer.max."+name)
+		return ms(int32(min(max(g.Int("consumer."+name), least), most)))
+	}
+	return consumerSettings{of("session.timeout.ms"), of("heartbeat.interval.ms"), of("assignment.interval.ms")}
 }
