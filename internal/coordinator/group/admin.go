@@ -38,7 +38,7 @@ func (g *group) protocolTypeName() string {
 func (m *Machine) listGroups(req *kmsg.ListGroupsRequest) *kmsg.ListGroupsResponse {
 	resp := req.ResponseKind().(*kmsg.ListGroupsResponse)
 	passes := func(filter []string, value string) bool {
-		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
+		return len(filter) == 0 || slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(strings.TrimSpace(f), value) })
 	}
 	for _, g := range slices.Backward(m.sorted()) {
 		if !passes(req.StatesFilter, g.stateName()) || !passes(req.TypesFilter, g.typeName()) {

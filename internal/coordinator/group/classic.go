@@ -181,14 +181,21 @@ func (g *classicGroup) replaceStatic(m *Machine, old *classicMember, newID strin
 	m.answerSync(old, syncAnswer{code: kerr.FencedInstanceID.Code})
 	mem := *old
 	mem.id, mem.fresh = newID, false
+	g.swap(old, &mem)
+	return &mem
+}
+
+// swap puts another in the place of a static member. Neither awaits a JoinGroup answer.
+func (g *classicGroup) swap(old, mem *classicMember) {
+	g.count(old, -1)
+	g.count(mem, 1)
 	delete(g.members, old.id)
-	g.members[newID] = &mem
-	g.order[slices.Index(g.order, old)] = &mem
-	g.static[*mem.instanceID] = newID
+	g.members[mem.id] = mem
+	g.order[slices.Index(g.order, old)] = mem
+	g.static[*mem.instanceID] = mem.id
 	if g.isLeader(old.id) {
 		g.leader = &mem.id
 	}
-	return &mem
 }
 
 // update takes over what a member says with a JoinGroup, which is parked unless p is nil.

@@ -111,7 +111,7 @@ func (m *Machine) accepts(g *classicGroup, member string) bool {
 	return true
 }
 
-// expel removes a member that was not accepted.
+// expel removes a member that was not accepted. If the join waited for it alone it is complete. (Apache waits for the timeout.)
 func (m *Machine) expel(g *classicGroup, id string) {
 	if id == "" {
 		return
@@ -144,7 +144,7 @@ func (m *Machine) joinNew(op Op, req *kmsg.JoinGroupRequest, g *classicGroup) {
 
 // joinKnown lets a member join that names itself.
 func (m *Machine) joinKnown(op Op, req *kmsg.JoinGroupRequest, g *classicGroup) {
-	if g.isPending(req.MemberID) && req.InstanceID == nil {
+	if g.isPending(req.MemberID) && req.InstanceID == nil { // an instance was never told to come again: UNKNOWN_MEMBER_ID, where Apache fails
 		m.join(op, req, g, req.MemberID)
 		return
 	}
@@ -214,6 +214,9 @@ func (m *Machine) joinStaticAgain(op Op, req *kmsg.JoinGroupRequest, g *classicG
 		}
 		if !m.persist(g, kept) {
 			m.answerJoin(g, mem, joinAnswer{code: kerr.UnknownServerError.Code})
+			m.timers.cancel(timer{sessionTimer, g.id, id})
+			g.swap(mem, old)
+			m.hear(g, old)
 			return
 		}
 		a := g.joined(mem)

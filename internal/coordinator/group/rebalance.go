@@ -42,7 +42,8 @@ func (m *Machine) sessionExpired(g *classicGroup, id string) {
 	}
 }
 
-// removePending forgets an id that was handed out; the join may have waited for it alone.
+// removePending forgets an id that was handed out; the join may have waited for it alone. The wait of an empty group for its first
+// members goes on. (Apache ends it, whoever's session ends meanwhile.)
 func (m *Machine) removePending(g *classicGroup, id string) {
 	m.timers.cancel(timer{sessionTimer, g.id, id})
 	g.remove(id)
