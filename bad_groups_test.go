@@ -142,6 +142,12 @@ func groupRows() []badInput {
 		row("sync of a ghost", unknownMember, "", func(w *wire, topic string) string {
 			req := kmsg.NewPtrSyncGroupRequest()
 			req.Version, req.Group, req.MemberID, req.Generation = 5, topic, ghost, 1
+			req.ProtocolType, req.Protocol = kmsg.StringPtr("consumer"), kmsg.StringPtr("range")
+			return outcome(w, req, func(r *kmsg.SyncGroupResponse) int16 { return r.ErrorCode })
+		}),
+		row("sync without a protocol", "INCONSISTENT_GROUP_PROTOCOL", "", func(w *wire, topic string) string {
+			req := kmsg.NewPtrSyncGroupRequest()
+			req.Version, req.Group, req.MemberID, req.Generation, req.ProtocolType = 5, topic, ghost, 1, kmsg.StringPtr("consumer")
 			return outcome(w, req, func(r *kmsg.SyncGroupResponse) int16 { return r.ErrorCode })
 		}),
 		row("heartbeat of a ghost", unknownMember, "", func(w *wire, topic string) string {
@@ -278,7 +284,7 @@ func TestGroupsBeforeTheCoordinator(t *testing.T) {
 		"OffsetCommit":           outcome(w, commitOf("g", "t", func(*kmsg.OffsetCommitRequest, *kmsg.OffsetCommitRequestTopicPartition) {}), offsetCommitCode),
 		"OffsetFetch":            outcome(w, &kmsg.OffsetFetchRequest{Version: 7, Group: "g"}, func(r *kmsg.OffsetFetchResponse) int16 { return r.ErrorCode }),
 		"Heartbeat":              outcome(w, &kmsg.HeartbeatRequest{Version: 4, Group: "g"}, func(r *kmsg.HeartbeatResponse) int16 { return r.ErrorCode }),
-		"SyncGroup":              outcome(w, &kmsg.SyncGroupRequest{Version: 5, Group: "g"}, func(r *kmsg.SyncGroupResponse) int16 { return r.ErrorCode }),
+		"SyncGroup":              outcome(w, &kmsg.SyncGroupRequest{Version: 4, Group: "g"}, func(r *kmsg.SyncGroupResponse) int16 { return r.ErrorCode }),
 		"LeaveGroup":             outcome(w, &kmsg.LeaveGroupRequest{Version: 5, Group: "g"}, func(r *kmsg.LeaveGroupResponse) int16 { return r.ErrorCode }),
 		"OffsetDelete":           outcome(w, &kmsg.OffsetDeleteRequest{Group: "g"}, func(r *kmsg.OffsetDeleteResponse) int16 { return r.ErrorCode }),
 		"DescribeGroups":         outcome(w, &kmsg.DescribeGroupsRequest{Version: 6, Groups: []string{"g"}}, func(r *kmsg.DescribeGroupsResponse) int16 { return r.Groups[0].ErrorCode }),

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -31,6 +32,10 @@ func (g *Groups) Handle(ctx context.Context, req kmsg.Request, done func(kmsg.Re
 	case *kmsg.SyncGroupRequest:
 		for i := range req.GroupAssignment {
 			req.GroupAssignment[i].MemberAssignment = bytes.Clone(req.GroupAssignment[i].MemberAssignment)
+		}
+		if req.Version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {
+			done(refusal(req, kerr.InconsistentGroupProtocol.Code))
+			return
 		}
 		r.one(req, req.Group, auth.Read, done)
 	case *kmsg.HeartbeatRequest:
@@ -207,17 +212,16 @@ func (r *request) describeGroups(req *kmsg.DescribeGroupsRequest, done func(kmsg
 // deleteGroups asks the partitions of the groups.
 func (r *request) deleteGroups(req *kmsg.DeleteGroupsRequest, done func(kmsg.Response)) {
 	deleted := map[string]kmsg.DeleteGroupsResponseGroup{}
-	parts := r.byPartition(r.allowed(req.Groups, auth.Delete))
+	groups := distinct(req.Groups)
+	parts := r.byPartition(r.allowed(groups, auth.Delete))
 	g := newGather(len(parts), func(parts []kmsg.Response) {
 		for _, part := range parts {
 			for _, d := range part.(*kmsg.DeleteGroupsResponse).Groups {
-				if _, ok := deleted[d.Group]; !ok { // named twice, the second time it is gone
-					deleted[d.Group] = d
-				}
+				deleted[d.Group] = d
 			}
 		}
 		resp := req.ResponseKind().(*kmsg.DeleteGroupsResponse)
-		for _, name := range req.Groups {
+		for _, name := range groups {
 			d, ok := deleted[name]
 			if !ok {
 				d = kmsg.NewDeleteGroupsResponseGroup()
@@ -232,6 +236,16 @@ func (r *request) deleteGroups(req *kmsg.DeleteGroupsRequest, done func(kmsg.Res
 		r.submitTo(p, &kmsg.DeleteGroupsRequest{Version: req.Version, Groups: names}, g.at(i))
 		i++
 	}
+}
+
+// distinct leaves out what is named for the second time.
+func distinct(names []string) []string {
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		again := seen[n]
+		seen[n] = true
+		return again
+	})
 }
 
 // allowed returns the groups that op may be done to.
@@ -274,6 +288,10 @@ func (r *request) consumerGroup(req kmsg.Request, done func(kmsg.Response)) {
 
 // consumerGroupHeartbeat needs every topic that is subscribed to by name to be describable.
 func (r *request) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest, done func(kmsg.Response)) {
+	if !r.mayGroup(auth.Read, req.Group) {
+		done(refusal(req, kerr.GroupAuthorizationFailed.Code))
+		return
+	}
 	for _, topic := range req.SubscribedTopicNames {
 		if !r.mayTopic(auth.Describe, topic) {
 			done(protocol.ErrorAnswer(req, kerr.TopicAuthorizationFailed.Code))
@@ -286,7 +304,7 @@ func (r *request) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 		done(resp)
 		return
 	}
-	r.one(req, req.Group, auth.Read, done)
+	r.submit(req.Group, req, done)
 }
 
 // consumerGroupDescribe asks the partitions of the groups. A group that reads a topic which the requester may not describe

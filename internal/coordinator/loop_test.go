@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ottla/internal/auth"
 	"ottla/internal/config"
 	"ottla/internal/metadata"
 	"ottla/internal/protocol"
@@ -400,11 +401,55 @@ func TestSeveralGroups(t *testing.T) {
 		remove := b.ask(&kmsg.DeleteGroupsRequest{Version: 2, Groups: []string{"a", "none", "b", "a"}})().(*kmsg.DeleteGroupsResponse)
 		want(t, "delete a", remove.Groups[0].ErrorCode, 0)
 		want(t, "delete none", remove.Groups[1].ErrorCode, kerr.GroupIDNotFound.Code)
+		want(t, "answers for four names, one of them twice", len(remove.Groups), 3)
 		want(t, "a is gone", b.committed("a"), "-1")
 
 		b.apply(&records.RemoveTopicRecord{TopicID: b.image.TopicByName("t").ID})
 		time.Sleep(time.Millisecond)
 		want(t, "offset of a deleted topic", b.committed("c"), "-1")
+	})
+}
+
+// TestTopicDeletedWhileNothingCanBeWritten: its offsets go when they can.
+func TestTopicDeletedWhileNothingCanBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		want(t, "commit", commitCode(b.ask(commit("g", 5))()), 0)
+		log := b.logOf("g")
+		log.set(func() { log.fail = errors.New("2 replicas are in sync, 3 are needed") })
+		b.apply(&records.RemoveTopicRecord{TopicID: b.image.TopicByName("t").ID})
+		time.Sleep(time.Second)
+		want(t, "fetch while it loads", b.committed("g"), "COORDINATOR_LOAD_IN_PROGRESS")
+		log.set(func() { log.fail = nil })
+		time.Sleep(20 * time.Second)
+		want(t, "fetch after loading", b.committed("g"), "-1")
+		b.leader(2)
+		b.leader(1)
+		want(t, "fetch after loading again", b.committed("g"), "-1")
+	})
+}
+
+// TestOrderOfRefusals: what is wrong with a request is said in Kafka's order, so that who may not know of a group does not learn of it.
+func TestOrderOfRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		b.groups.authorize = func(_ context.Context, _ auth.Operation, kind auth.ResourceType, _ string) bool {
+			return kind == auth.Group
+		}
+		beat := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		beat.Version, beat.SubscribedTopicNames = 1, []string{"t"}
+		code := func() int16 { return b.ask(beat)().(*kmsg.ConsumerGroupHeartbeatResponse).ErrorCode }
+		want(t, "the topic may not be seen", code(), kerr.TopicAuthorizationFailed.Code)
+		b.groups.authorize = func(context.Context, auth.Operation, auth.ResourceType, string) bool { return false }
+		want(t, "nor the group, which has no name", code(), kerr.GroupAuthorizationFailed.Code)
+		b.groups.authorize = auth.AllowAll
+		want(t, "the group has no name", code(), kerr.InvalidRequest.Code)
+
+		sync := kmsg.NewPtrSyncGroupRequest()
+		sync.Version, sync.Protocol = 5, kmsg.StringPtr("range")
+		want(t, "no protocol type", b.ask(sync)().(*kmsg.SyncGroupResponse).ErrorCode, kerr.InconsistentGroupProtocol.Code)
+		sync.ProtocolType = kmsg.StringPtr("consumer")
+		want(t, "no group", b.ask(sync)().(*kmsg.SyncGroupResponse).ErrorCode, kerr.InvalidGroupID.Code)
 	})
 }
 
