@@ -269,25 +269,64 @@ func (m *metaLog) saveSnapshot(id SnapshotID, now int64, write func(emit func(va
 	return true, writeCheckpoint(m.fs, m.dir, id, checkpointHead{h.MaxTimestamp, v.voters}, now, write)
 }
 
-// adopt shows a new checkpoint to the readers, and lets go what the one before it covered: those who are a little
-// behind still find the log.
+// adopt shows a new checkpoint to the readers, and lets go what is beyond the limits now.
 func (m *metaLog) adopt(id SnapshotID) error {
-	v := m.view()
 	m.update(func(v *view) { v.snapshots = append(slices.Clip(v.snapshots), id) })
-	previous, ok := v.newestSnapshot()
-	if !ok {
-		return nil
-	}
-	m.update(func(v *view) { v.snapshots = []SnapshotID{previous, id} })
-	if _, err := m.log.DeleteRecordsBefore(previous.EndOffset); err != nil {
-		return err
-	}
-	for _, old := range v.snapshots[:len(v.snapshots)-1] {
-		if err := m.fs.Remove(checkpointPath(m.dir, old)); err != nil {
+	return m.clean(time.Now())
+}
+
+// clean deletes the oldest snapshot, and the whole segments of the log that the next one covers, for as long as log and
+// snapshots are too large or that snapshot too old. The newest always stays. Apache Kafka looks once a minute, ottla
+// when there is a new snapshot, as only then something more can go. Source: KafkaMetadataLog.maybeClean.
+func (m *metaLog) clean(now time.Time) error {
+	for {
+		v := m.view()
+		if len(v.snapshots) < 2 {
+			return nil
+		}
+		reason, err := m.outgrown(v.snapshots, now)
+		if reason == "" || err != nil {
+			return err
+		}
+		oldest, next := v.snapshots[0], v.snapshots[1]
+		m.logger.Debug("deleting a snapshot of the metadata", "snapshot", oldest, "reason", reason, "logStartOffset", next.EndOffset)
+		m.update(func(v *view) { v.snapshots = slices.Clone(v.snapshots[1:]) })
+		if m.log.StartOffset() < next.EndOffset {
+			if _, err := m.log.DeleteRecordsBefore(next.EndOffset); err != nil {
+				return err
+			}
+		}
+		if err := m.fs.Remove(checkpointPath(m.dir, oldest)); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// outgrown says by which key the oldest of the snapshots is to go; empty if it may stay.
+func (m *metaLog) outgrown(snapshots []SnapshotID, now time.Time) (reason string, err error) {
+	if m.limits.MaxBytes >= 0 {
+		total := m.log.Size()
+		for _, id := range snapshots {
+			info, err := m.fs.Stat(checkpointPath(m.dir, id))
+			if err != nil {
+				return "", err
+			}
+			total += info.Size()
+		}
+		if total > m.limits.MaxBytes {
+			return "metadata.max.retention.bytes", nil
+		}
+	}
+	if m.limits.MaxAge >= 0 {
+		head, err := readCheckpointHead(m.fs, m.dir, snapshots[0])
+		if err != nil {
+			return "", err
+		}
+		if now.Sub(time.UnixMilli(head.timestamp)) > m.limits.MaxAge {
+			return "metadata.max.retention.ms", nil
+		}
+	}
+	return "", nil
 }
 
 // Format writes the checkpoint with which a controller's directory is formatted: the voters, and the records, framed,

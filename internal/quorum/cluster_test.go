@@ -33,6 +33,7 @@ type cluster struct {
 	rng   *rand.Rand
 	nodes []*node
 	set   []Replica
+	log   LogOptions
 
 	mu  sync.Mutex
 	cut map[[2]int32]bool
@@ -51,7 +52,8 @@ type node struct {
 }
 
 func newCluster(t *testing.T, size int, seed uint64) *cluster {
-	c := &cluster{t: t, rng: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int32]bool)}
+	// Of the snapshots, and of the log that they cover, as little as can be is kept, so that whoever is behind needs one.
+	c := &cluster{t: t, rng: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int32]bool), log: LogOptions{MaxBytes: 1}}
 	for id := range int32(size) { // node id 0 is legal
 		n := &node{c: c, id: id, fs: vfs.NewMem(), dir: testDirectory(id)}
 		if err := errors.Join(n.fs.MkdirAll("/data", 0o755), n.fs.SyncDir("/")); err != nil {
@@ -82,8 +84,8 @@ func (n *node) open() error {
 	inbox, stopped := make(chan []byte, 10_000), make(chan struct{})
 	voter, err := OpenVoter(VoterOptions{
 		FS: n.fs, Dir: "/data", ClusterID: testCluster, NodeID: n.id, DirectoryID: n.dir, Voters: n.c.set,
-		Send:   func(to int32, message []byte) { n.c.deliver(n.id, to, message) },
-		Logger: slog.New(slog.DiscardHandler), OnFailure: func(err error) { n.failed.Store(&err) },
+		Send: func(to int32, message []byte) { n.c.deliver(n.id, to, message) },
+		Log:  n.c.log, Logger: slog.New(slog.DiscardHandler), OnFailure: func(err error) { n.failed.Store(&err) },
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"ottla/internal/record"
 	"ottla/internal/storage"
@@ -75,6 +76,9 @@ func (c *Cursor) leaderChange(v *view) Event {
 
 func (c *Cursor) snapshot(id SnapshotID) (Event, error) {
 	s, err := openSnapshot(c.log.fs, c.log.dir, id)
+	if newest, _ := newestOf(c.log); errors.Is(err, fs.ErrNotExist) && newest != id {
+		return nil, nil // deleted meanwhile: the view that follows has the newer one
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +90,9 @@ func (c *Cursor) batch(v *view) (Event, error) {
 	if len(c.ahead) == 0 {
 		b, err := c.log.batches(c.next, v.end, scanBytes)
 		if gone := new(storage.OffsetOutOfRangeError); errors.As(err, &gone) && c.next < c.log.log.StartOffset() {
+			if snapshot, ok := v.newestSnapshot(); ok && c.next < snapshot.EndOffset {
+				return c.snapshot(snapshot)
+			}
 			return nil, nil // deleted meanwhile: the view that follows has the snapshot that covers it
 		}
 		if err != nil {

@@ -1,11 +1,13 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"ottla/internal/record"
 	"ottla/internal/storage"
@@ -19,6 +21,7 @@ type metaLog struct {
 	fs     vfs.FS
 	dir    string // …/__cluster_metadata-0
 	log    *storage.Log
+	limits LogOptions // none of them zero
 	logger *slog.Logger
 
 	mu struct {
@@ -48,8 +51,8 @@ type leadership struct {
 
 var nobody = leadership{id: NoLeader, epoch: 0, offset: -1}
 
-func newMetaLog(fs vfs.FS, dir string, log *storage.Log, snapshots []SnapshotID, logger *slog.Logger) *metaLog {
-	m := &metaLog{fs: fs, dir: dir, log: log, logger: logger}
+func newMetaLog(fs vfs.FS, dir string, log *storage.Log, limits LogOptions, snapshots []SnapshotID, logger *slog.Logger) *metaLog {
+	m := &metaLog{fs: fs, dir: dir, log: log, limits: limits, logger: logger}
 	m.mu.view = view{leader: nobody, snapshots: snapshots, changed: make(chan struct{})}
 	return m
 }
@@ -212,10 +215,43 @@ func eachBatch(b []byte, visit func(record.Header, []byte) error) error {
 	return nil
 }
 
-// logConfig is how the metadata log and raft's log are kept: their owners say what may be deleted.
-func logConfig() storage.LogConfig {
+// LogOptions say how a node keeps the metadata log and the snapshots beside it. What is zero is Kafka's default; a negative
+// retention is without limit.
+type LogOptions struct {
+	SegmentBytes int64         // metadata.log.segment.bytes; default 1 GiB
+	SegmentAge   time.Duration // metadata.log.segment.ms; default 7 days
+	// MaxBytes is how much log and snapshots may take together before the oldest go (metadata.max.retention.bytes); default
+	// 100 MiB. The newest snapshot stays, and so does the segment that is written to.
+	MaxBytes int64
+	MaxAge   time.Duration // how old what a snapshot covers may be (metadata.max.retention.ms); default 7 days
+}
+
+func (o LogOptions) withDefaults() LogOptions {
+	const week = 7 * 24 * time.Hour
+	o.SegmentBytes, o.SegmentAge = cmp.Or(o.SegmentBytes, 1<<30), cmp.Or(o.SegmentAge, week)
+	o.MaxBytes, o.MaxAge = cmp.Or(o.MaxBytes, 100<<20), cmp.Or(o.MaxAge, week)
+	return o
+}
+
+// config is how the metadata log's files are kept. What is deleted of it, clean says.
+func (o *LogOptions) config() storage.LogConfig {
+	c := ownerDeletes()
+	c.SegmentBytes, c.SegmentAge = o.SegmentBytes, o.SegmentAge
+	return c
+}
+
+// raftSegmentBytes is the size of a segment of raft's log, which needs no more than what the last snapshot does not cover.
+const raftSegmentBytes = 64 << 20
+
+func raftLogConfig() storage.LogConfig {
+	c := ownerDeletes()
+	c.SegmentBytes = raftSegmentBytes
+	return c
+}
+
+// ownerDeletes is how a log is kept whose owner says what may be deleted.
+func ownerDeletes() storage.LogConfig {
 	c := storage.DefaultLogConfig()
-	c.SegmentBytes = 64 << 20
 	c.CleanupDelete, c.CleanupCompact = false, false
 	c.RetentionBytes, c.Retention = -1, -1
 	return c

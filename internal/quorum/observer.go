@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,17 +29,28 @@ type ObserverOptions struct {
 	// controller.quorum.bootstrap.servers without, and NodeID is -1.
 	Controllers []Replica
 	Call        Caller
-	Logger      *slog.Logger
-	OnFailure   func(error) // called once, on a goroutine of its own, when the disk failed
+	Log         LogOptions
+	// RequestTimeout ends a call that is not answered (controller.quorum.request.timeout.ms); default 2 s.
+	RequestTimeout time.Duration
+	// RetryBackoff is the wait after an error (controller.quorum.retry.backoff.ms); it doubles up to observerMaxBackoff. Default
+	// 20 ms.
+	RetryBackoff time.Duration
+	// FetchMaxBytes and FetchSnapshotMaxBytes bound one answer of the leader; a batch that is larger comes whole
+	// (controller.quorum.fetch.max.bytes, controller.quorum.fetch.snapshot.max.bytes). Default 1 MiB each.
+	FetchMaxBytes, FetchSnapshotMaxBytes int32
+	Logger                               *slog.Logger
+	OnFailure                            func(error) // called once, on a goroutine of its own, when the disk failed
+}
+
+func (o *ObserverOptions) defaults() {
+	o.RequestTimeout, o.RetryBackoff = cmp.Or(o.RequestTimeout, 2*time.Second), cmp.Or(o.RetryBackoff, 20*time.Millisecond)
+	o.FetchMaxBytes, o.FetchSnapshotMaxBytes = cmp.Or(o.FetchMaxBytes, 1<<20), cmp.Or(o.FetchSnapshotMaxBytes, 1<<20)
 }
 
 const (
 	// observerWait is how long the leader holds a fetch when there is nothing new (KafkaRaftClient.MAX_FETCH_WAIT_MS).
 	observerWait = 500 * time.Millisecond
-	// observerTimeout ends a call that is not answered (controller.quorum.request.timeout.ms).
-	observerTimeout = 2 * time.Second
-	// observerBackoff is the wait after an error; it doubles up to observerMaxBackoff.
-	observerBackoff    = 20 * time.Millisecond
+	// observerMaxBackoff is the longest wait after errors, unless RetryBackoff is longer.
 	observerMaxBackoff = time.Second
 )
 
@@ -72,6 +84,7 @@ func OpenObserver(ctx context.Context, o ObserverOptions) (*Observer, error) {
 	if len(o.Controllers) == 0 {
 		return nil, errors.New("no controllers to follow: set controller.quorum.bootstrap.servers")
 	}
+	o.defaults()
 	b := &Observer{o: o, done: make(chan struct{}), endpoints: make(map[int32]Endpoint)}
 	var err error
 	if b.log, err = openObserverLog(&o); err != nil {
@@ -175,7 +188,7 @@ func (b *Observer) follow() error {
 
 // backOff waits after an error, longer each time, and turns to the next controller.
 func (b *Observer) backOff() {
-	wait := min(observerBackoff<<min(b.failures, 10), observerMaxBackoff)
+	wait := max(b.o.RetryBackoff, min(b.o.RetryBackoff<<min(b.failures, 10), observerMaxBackoff))
 	b.failures++
 	b.ask()
 	timer := time.NewTimer(wait)
@@ -208,7 +221,7 @@ func (b *Observer) turnTo(e Endpoint) {
 
 // call sends a request to the target.
 func (b *Observer) call(req kmsg.Request) (kmsg.Response, error) {
-	ctx, cancel := context.WithTimeout(b.ctx, observerTimeout)
+	ctx, cancel := context.WithTimeout(b.ctx, b.o.RequestTimeout)
 	defer cancel()
 	resp, err := b.o.Call(ctx, b.target, req)
 	if err != nil {
@@ -293,13 +306,13 @@ func (b *Observer) fetchRequest() *kmsg.FetchRequest {
 		req.ReplicaID = -1
 		req.ReplicaState.ID, req.ReplicaState.Epoch = b.o.NodeID, -1
 	}
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(observerWait/time.Millisecond), 0, maxFetchBytes
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(observerWait/time.Millisecond), 0, b.o.FetchMaxBytes
 	req.SessionEpoch = -1
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.CurrentLeaderEpoch = v.leader.epoch
 	p.FetchOffset, p.LastFetchedEpoch = b.log.log.End().Offset, b.log.lastEpoch(&v)
 	p.LogStartOffset = b.log.log.StartOffset()
-	p.PartitionMaxBytes = maxFetchBytes
+	p.PartitionMaxBytes = b.o.FetchMaxBytes
 	if req.Version >= 17 {
 		p.ReplicaDirectoryID = b.o.DirectoryID
 	}
@@ -449,7 +462,7 @@ func (b *Observer) receiveSnapshot(id SnapshotID, file vfs.File) error {
 func (b *Observer) fetchChunk(id SnapshotID, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchSnapshotRequest()
 	req.SetVersion(b.versions.fetchSnapshot)
-	req.ClusterID, req.ReplicaID, req.MaxBytes = &b.o.ClusterID, b.o.NodeID, 1<<20
+	req.ClusterID, req.ReplicaID, req.MaxBytes = &b.o.ClusterID, b.o.NodeID, b.o.FetchSnapshotMaxBytes
 	p := kmsg.NewFetchSnapshotRequestTopicPartition()
 	p.CurrentLeaderEpoch, p.Position = b.log.view().leader.epoch, position
 	p.SnapshotID.EndOffset, p.SnapshotID.Epoch = id.EndOffset, id.Epoch

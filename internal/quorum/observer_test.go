@@ -63,11 +63,16 @@ func (c *cluster) observe(fs vfs.FS) *Observer {
 
 func (c *cluster) observeBy(fs vfs.FS, call Caller) *Observer {
 	c.t.Helper()
-	o, err := OpenObserver(context.Background(), ObserverOptions{
-		FS: fs, Dir: "/data", ClusterID: testCluster, NodeID: 100, DirectoryID: uuid.UUID{100},
-		Controllers: []Replica{{NodeID: -1, Endpoints: c.set[0].Endpoints}, {NodeID: -1, Endpoints: c.set[len(c.set)-1].Endpoints}},
-		Call:        call, Logger: slog.New(slog.DiscardHandler), OnFailure: func(err error) { c.t.Error(err) },
-	})
+	return c.observeWith(ObserverOptions{FS: fs, Call: call})
+}
+
+// observeWith is observeBy with options of the test's own.
+func (c *cluster) observeWith(options ObserverOptions) *Observer {
+	c.t.Helper()
+	options.Dir, options.ClusterID, options.NodeID, options.DirectoryID = "/data", testCluster, 100, uuid.UUID{100}
+	options.Controllers = []Replica{{NodeID: -1, Endpoints: c.set[0].Endpoints}, {NodeID: -1, Endpoints: c.set[len(c.set)-1].Endpoints}}
+	options.Logger, options.OnFailure = slog.New(slog.DiscardHandler), func(err error) { c.t.Error(err) }
+	o, err := OpenObserver(context.Background(), options)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -171,7 +176,7 @@ func TestObserverSnapshot(t *testing.T) {
 			if got := storedTopics(t, o); !slices.Equal(got, topicNames(next+1)) {
 				t.Errorf("stored topics %v", got)
 			}
-			if len(v.snapshots) != 1 || v.snapshots[0].EndOffset != c.nodes[0].voter.log.view().snapshots[1].EndOffset {
+			if newest, _ := newestOf(c.nodes[0].voter.log); len(v.snapshots) != 1 || v.snapshots[0] != newest {
 				t.Errorf("snapshots %v", v.snapshots)
 			}
 			if err := o.Close(); err != nil {
@@ -179,6 +184,68 @@ func TestObserverSnapshot(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestObserverOptions: what an observer asks for at a time, how long it waits for an answer and before it asks again, by Kafka's
+// defaults and as configured.
+func TestObserverOptions(t *testing.T) {
+	for name, test := range map[string]struct {
+		options         ObserverOptions
+		bytes, piece    int32
+		answer, backoff time.Duration
+	}{
+		"defaults": {ObserverOptions{}, 1 << 20, 1 << 20, 2 * time.Second, 20 * time.Millisecond},
+		"configured": {
+			ObserverOptions{FetchMaxBytes: 3000, FetchSnapshotMaxBytes: 77, RequestTimeout: 5 * time.Second, RetryBackoff: 300 * time.Millisecond},
+			3000, 77, 5 * time.Second, 300 * time.Millisecond,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1, 1)
+				c.startAll()
+				defer c.stopAll()
+				c.propose(0)
+				saveTopics(t, c.nodes[0], 1)
+				c.propose(1)
+				var asked []time.Time // the first ones, which are not answered
+				options := test.options
+				options.FS = vfs.NewMem()
+				options.Call = func(ctx context.Context, to Endpoint, req kmsg.Request) (kmsg.Response, error) {
+					if len(asked) < 3 {
+						asked = append(asked, time.Now())
+						if len(asked) == 1 {
+							<-ctx.Done()
+						}
+						return nil, errUnreachable
+					}
+					switch req := req.(type) {
+					case *kmsg.FetchRequest:
+						if p := req.Topics[0].Partitions[0]; req.MaxBytes != test.bytes || p.PartitionMaxBytes != test.bytes {
+							t.Errorf("a fetch of %d bytes, %d of the partition; want %d", req.MaxBytes, p.PartitionMaxBytes, test.bytes)
+						}
+					case *kmsg.FetchSnapshotRequest:
+						if req.MaxBytes != test.piece {
+							t.Errorf("a piece of %d bytes of a snapshot, want %d", req.MaxBytes, test.piece)
+						}
+					}
+					return c.call(ctx, to, req)
+				}
+				o := c.observeWith(options)
+				defer o.Close()
+				c.catchUp(o)
+				if got := topics(t, o); !slices.Equal(got, topicNames(2)) {
+					t.Errorf("topics %v", got)
+				}
+				if took := asked[1].Sub(asked[0]); took != test.answer+test.backoff {
+					t.Errorf("asked again after %v, want %v for the answer and %v more", took, test.answer, test.backoff)
+				}
+				if took := asked[2].Sub(asked[1]); took != 2*test.backoff {
+					t.Errorf("and then after %v, want %v", took, 2*test.backoff)
+				}
+			})
+		})
+	}
 }
 
 // fetchOf returns a Fetch v17 as an observer sends it.

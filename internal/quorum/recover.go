@@ -50,7 +50,7 @@ func (v *Voter) recoverAll() error {
 			return err
 		}
 	}
-	if v.log, err = openMetaLog(v.o.FS, dir, synced, v.o.Logger); err != nil {
+	if v.log, err = openMetaLog(v.o.FS, dir, v.o.Log, synced, v.o.Logger); err != nil {
 		return err
 	}
 	if err := v.recoverRaft(dir, state, quorum); err != nil {
@@ -75,7 +75,7 @@ func (v *Voter) recoverRaft(dir string, state *raftState, quorum *quorumState) e
 	if state != nil {
 		durable = int64(state.commit) + 1
 	}
-	log, err := openLog(v.o.FS, filepath.Join(dir, raftDir), raftDir, uuid.Zero, durable, v.o.Logger)
+	log, err := openLog(v.o.FS, filepath.Join(dir, raftDir), raftDir, uuid.Zero, raftLogConfig(), durable, v.o.Logger)
 	if err != nil {
 		return err
 	}
@@ -450,7 +450,8 @@ func (v *Voter) markAt(id SnapshotID) (raftMark, error) {
 
 // openMetaLog opens the metadata log of a node, repairing what a crash left behind offset synced. Damage before it that
 // has sound batches behind is no crash's doing: then it refuses, for what a repair would leave is not the metadata.
-func openMetaLog(fsys vfs.FS, dir string, synced int64, logger *slog.Logger) (*metaLog, error) {
+func openMetaLog(fsys vfs.FS, dir string, limits LogOptions, synced int64, logger *slog.Logger) (*metaLog, error) {
+	limits = limits.withDefaults()
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, err
 	}
@@ -458,16 +459,31 @@ func openMetaLog(fsys vfs.FS, dir string, synced int64, logger *slog.Logger) (*m
 	if err != nil {
 		return nil, err
 	}
-	log, err := openLog(fsys, dir, Topic, uuid.Metadata, synced, logger)
+	log, err := openLog(fsys, dir, Topic, uuid.Metadata, limits.config(), synced, logger)
 	if err != nil {
 		return nil, err
 	}
-	m := newMetaLog(fsys, dir, log, snapshots, logger)
+	if snapshots, err = dropCovered(fsys, dir, snapshots, log.StartOffset()); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	m := newMetaLog(fsys, dir, log, limits, snapshots, logger)
 	if newest, _ := newestOf(m); log.StartOffset() > newest.EndOffset {
 		return nil, errors.Join(log.Close(), &damageError{dir, newest.EndOffset,
 			fmt.Sprintf("the log begins at offset %d, and no snapshot covers what was before", log.StartOffset())})
 	}
 	return m, nil
+}
+
+// dropCovered removes the snapshots that end before the log begins, which a crash left while they were being deleted; unless
+// there is none that the log follows on, for then none is to be missed.
+func dropCovered(fsys vfs.FS, dir string, snapshots []SnapshotID, start int64) ([]SnapshotID, error) {
+	for len(snapshots) > 1 && snapshots[0].EndOffset < start && snapshots[len(snapshots)-1].EndOffset >= start {
+		if err := fsys.Remove(checkpointPath(dir, snapshots[0])); err != nil {
+			return nil, err
+		}
+		snapshots = snapshots[1:]
+	}
+	return snapshots, nil
 }
 
 // makeDir makes a directory, durably, for files in a directory that a crash takes are lost with it.
@@ -479,12 +495,12 @@ func makeDir(fsys vfs.FS, dir string) error {
 }
 
 // openLog opens the metadata log or raft's.
-func openLog(fsys vfs.FS, dir, topic string, id uuid.UUID, synced int64, logger *slog.Logger) (*storage.Log, error) {
+func openLog(fsys vfs.FS, dir, topic string, id uuid.UUID, config storage.LogConfig, synced int64, logger *slog.Logger) (*storage.Log, error) {
 	if err := makeDir(fsys, dir); err != nil {
 		return nil, err
 	}
 	log, err := storage.OpenLog(storage.LogOptions{
-		FS: fsys, Path: dir, Topic: topic, TopicID: id, Config: logConfig(), RecoveryPoint: synced, Logger: logger,
+		FS: fsys, Path: dir, Topic: topic, TopicID: id, Config: config, RecoveryPoint: synced, Logger: logger,
 	})
 	if err != nil {
 		return nil, err
@@ -508,7 +524,7 @@ func openObserverLog(o *ObserverOptions) (*metaLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := openMetaLog(o.FS, dir, 0, o.Logger)
+	m, err := openMetaLog(o.FS, dir, o.Log, 0, o.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -38,6 +38,7 @@ type VoterOptions struct {
 	// ElectionTimeout is how long the followers wait for a silent leader before they elect another
 	// (controller.quorum.election.timeout.ms). Default 1 s.
 	ElectionTimeout time.Duration
+	Log             LogOptions
 	Logger          *slog.Logger
 	Registerer      prometheus.Registerer // nil: no metrics
 	// OnFailure is called once, on a goroutine of its own, when the voter cannot go on: its disk
