@@ -14,6 +14,14 @@ type Limits struct {
 	MaxConnectionsPerIP int            // max.connections.per.ip
 	PerIPOverrides      map[string]int // max.connections.per.ip.overrides, by address; 0 refuses it
 	CreationRate        int            // max.connection.creation.rate, connections a second
+	// Listeners are the limits of single listeners, by name, which hold beside those of all. Their connections count for both.
+	Listeners map[string]ListenerLimits
+}
+
+// ListenerLimits bound the connections of one listener. Zero means no limit of its own.
+type ListenerLimits struct {
+	MaxConnections int // listener.name.<name>.max.connections
+	CreationRate   int // listener.name.<name>.max.connection.creation.rate, connections a second
 }
 
 // A gate counts connections. Beyond max.connections newcomers wait in their listener's
@@ -24,15 +32,31 @@ type gate struct {
 	doors  map[*door]struct{}
 	total  int
 	perIP  map[string]int
-	// nextStart is when the next connection may begin by CreationRate; it may lie up to
-	// a second back, which is the burst allowed.
-	nextStart time.Time
+	pace   pace // of Limits.CreationRate
+}
+
+// A pace lets so many connections a second begin. Its next may begin then; that may lie up to a second back, which is the burst
+// allowed.
+type pace struct{ next time.Time }
+
+// reserve returns when a connection that has come now may begin.
+func (p *pace) reserve(now time.Time, rate int) time.Time {
+	if rate <= 0 {
+		return now
+	}
+	if burst := now.Add(-time.Second); p.next.Before(burst) {
+		p.next = burst
+	}
+	start := p.next
+	p.next = start.Add(time.Second / time.Duration(rate))
+	return start
 }
 
 // A door is one listener's way through the gate.
 type door struct {
 	Listener
-	count       int // guarded by gate.mu
+	count       int  // guarded by gate.mu
+	pace        pace // likewise; of ListenerLimits.CreationRate
 	connections prometheus.Gauge
 	// room gets a token when a connection has left, for the accept loop that waits.
 	room chan struct{}
@@ -69,7 +93,7 @@ func (g *gate) setLimits(limits Limits) {
 // enter counts a connection of host in, after waiting for the rate and for room. An internal door
 // does not wait for room of the server: makeRoom is called to close another connection.
 func (g *gate) enter(ctx context.Context, d *door, host string, makeRoom func()) error {
-	if !sleepUntil(ctx, g.reserveStart(time.Now())) {
+	if !sleepUntil(ctx, g.reserveStart(time.Now(), d)) {
 		return ErrClosed
 	}
 	for {
@@ -107,10 +131,11 @@ func (g *gate) tryEnter(d *door, host string) entry {
 		limit, limited = g.limits.MaxConnectionsPerIP, g.limits.MaxConnectionsPerIP > 0
 	}
 	full := g.limits.MaxConnections > 0 && g.total >= g.limits.MaxConnections
+	own := g.limits.Listeners[d.Name].MaxConnections
 	switch {
 	case limited && g.perIP[host] >= limit:
 		return tooManyOfHost
-	case d.MaxConnections > 0 && d.count >= d.MaxConnections, full && !d.Internal:
+	case own > 0 && d.count >= own, full && !d.Internal:
 		return noRoom
 	}
 	g.total++
@@ -134,18 +159,18 @@ func (g *gate) leave(d *door, host string) {
 	signalAll(waiting)
 }
 
-// reserveStart returns when a connection that has come now may begin.
-func (g *gate) reserveStart(now time.Time) time.Time {
+// reserveStart returns when a connection that has come to d now may begin, by the rate of d and that of all. Nodes heed only the
+// former, so that no flood of clients keeps them out. Source: ConnectionQuotas.waitForConnectionSlot.
+func (g *gate) reserveStart(now time.Time, d *door) time.Time {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.limits.CreationRate <= 0 {
-		return now
+	start := d.pace.reserve(now, g.limits.Listeners[d.Name].CreationRate)
+	if d.Internal {
+		return start
 	}
-	if burst := now.Add(-time.Second); g.nextStart.Before(burst) {
-		g.nextStart = burst
+	if all := g.pace.reserve(now, g.limits.CreationRate); all.After(start) {
+		return all
 	}
-	start := g.nextStart
-	g.nextStart = start.Add(time.Second / time.Duration(g.limits.CreationRate))
 	return start
 }
 

@@ -440,6 +440,63 @@ func TestLimits(t *testing.T) {
 			}
 		})
 	})
+	t.Run("listener.name.x.max.connections", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, answerAll, func(o *Options) {
+				o.Limits.Listeners = map[string]ListenerLimits{"PLAINTEXT": {MaxConnections: 2}}
+			})
+			f.listen("b:9094", Listener{Name: "OTHER", Kind: protocol.OnBroker})
+			first, second, third := f.dial(), f.dial(), f.dial()
+			for _, c := range []net.Conn{first, second} {
+				send(t, c, metadataRequest(1))
+				wantID(t, c, 1)
+			}
+			send(t, third, metadataRequest(1))
+			wantSilent(t, third, 5*time.Second)
+			for range 3 { // the other listener has no limit
+				c, err := f.net.Dialer("a")(t.Context(), "tcp", "b:9094")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				send(t, c, metadataRequest(1))
+				wantID(t, c, 1)
+			}
+			f.SetLimits(Limits{Listeners: map[string]ListenerLimits{"PLAINTEXT": {MaxConnections: 3}}})
+			wantID(t, third, 1)
+		})
+	})
+	t.Run("listener.name.x.max.connection.creation.rate", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := start(t, answerAll, func(o *Options) {
+				o.Limits = Limits{CreationRate: 20, Listeners: map[string]ListenerLimits{"PLAINTEXT": {CreationRate: 10}}}
+			})
+			f.listen("b:9093", Listener{Name: "CONTROLLER", Kind: protocol.OnController, Internal: true})
+			connect := func(address string) {
+				c, err := f.net.Dialer("a")(t.Context(), "tcp", address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				send(t, c, request(versioned(kmsg.NewPtrApiVersionsRequest(), 3), 1))
+				wantID(t, c, 1)
+			}
+			begin := time.Now()
+			for range 40 {
+				connect("b:9092")
+			}
+			if took := time.Since(begin).Round(100 * time.Millisecond); took < 2800*time.Millisecond || took > 3*time.Second {
+				t.Errorf("40 connections at 10 a second, with a second's burst, took %s", took)
+			}
+			begin = time.Now()
+			for range 100 {
+				connect("b:9093")
+			}
+			if took := time.Since(begin); took > 100*time.Millisecond {
+				t.Errorf("100 connections of nodes were held up for %s", took)
+			}
+		})
+	})
 	t.Run("accept errors", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := start(t, answerAll, nil)

@@ -64,8 +64,6 @@ type Listener struct {
 	// controller listener, used by nothing else). Its connections draw from their own
 	// part of the budget and are let in beyond max.connections.
 	Internal bool
-	// MaxConnections is listener.name.<name>.max.connections; 0 is no limit of its own.
-	MaxConnections int
 }
 
 // A Server accepts connections and serves requests on them. It may be used by
