@@ -6,6 +6,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type Options struct {
 	// Listen and Dial are the network; nil for the machine's own.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   transport.DialFunc
+	// OnOpened, if set, is called by Start once the node knows what it is, and before it reads its logs and waits for the
+	// controllers, both of which may take long: from then on the Broker tells others how it is. An error fails the start.
+	OnOpened func(*Broker) error
 }
 
 // A Broker is a running node: broker, controller, or both.
@@ -57,6 +61,7 @@ type Broker struct {
 	listen      func(ctx context.Context, network, address string) (net.Listener, error)
 	dial        transport.DialFunc
 	authorizer  auth.Authorizer
+	onOpened    func(*Broker) error
 	began       time.Time
 	took        time.Duration // from began to ready
 
@@ -97,17 +102,25 @@ type Broker struct {
 // controller follows the metadata log. If that fails, or ctx ends first, everything is stopped again.
 func Start(ctx context.Context, o Options) (*Broker, error) {
 	b := newBroker(o)
-	if err := b.start(ctx); err != nil {
-		return nil, errors.Join(err, b.Close())
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Config.Duration("server.max.startup.time.ms"), errSlowStart)
+	defer cancel()
+	err := b.start(ctx)
+	if err == nil {
+		return b, nil
 	}
-	return b, nil
+	if context.Cause(ctx) == errSlowStart {
+		err = fmt.Errorf("%w: %w", errSlowStart, err)
+	}
+	return nil, errors.Join(err, b.Close())
 }
+
+var errSlowStart = errors.New("the start takes longer than server.max.startup.time.ms allows")
 
 func newBroker(o Options) *Broker {
 	c := o.Config
 	b := &Broker{
 		nodeID: c.NodeID(), incarnation: uuid.Random(), static: c, fs: o.FS, loggers: newLoggers(o.Logger.Handler()), registerer: o.Registerer,
-		listen: o.Listen, dial: o.Dial, authorizer: auth.AllowAll, began: time.Now(),
+		listen: o.Listen, dial: o.Dial, onOpened: o.OnOpened, authorizer: auth.AllowAll, began: time.Now(),
 		images: newImages(), changes: newPartitionChanges(),
 		sessions: newSessionCache(c.Int("max.incremental.fetch.session.cache.slots"), memoryLimit(c.Bytes("ottla.memory.limit"))),
 	}
@@ -129,7 +142,7 @@ func (b *Broker) start(ctx context.Context) error {
 	background, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	for _, step := range []func(ctx, background context.Context) error{
-		b.openListeners, b.openDirs, b.openQuorum, b.startController, b.startRaftLinks, b.recoverLogs, b.followMetadata, b.serve,
+		b.openListeners, b.openDirs, b.openQuorum, b.startController, b.startRaftLinks, b.opened, b.recoverLogs, b.followMetadata, b.serve,
 	} {
 		if err := step(ctx, background); err != nil {
 			return err
@@ -188,14 +201,17 @@ func (b *Broker) openQuorum(ctx, _ context.Context) error {
 	if c.IsController() {
 		b.voter, err = quorum.OpenVoter(quorum.VoterOptions{
 			FS: b.fs, Dir: c.MetadataLogDir(), ClusterID: b.clusterID, NodeID: b.nodeID, DirectoryID: dir.ID(), Voters: b.voters(dir.ID()),
-			Send: b.raft.send, ElectionTimeout: c.Duration("controller.quorum.election.timeout.ms"), Logger: b.loggers.named("quorum"),
-			Registerer: b.registerer, OnFailure: onFailure,
+			Send: b.raft.send, ElectionTimeout: c.Duration("controller.quorum.election.timeout.ms"), Log: metadataLog(c),
+			Logger: b.loggers.named("quorum"), Registerer: b.registerer, OnFailure: onFailure,
 		})
 		b.quorum = b.voter
 	} else {
 		b.quorum, err = quorum.OpenObserver(ctx, quorum.ObserverOptions{
 			FS: b.fs, Dir: c.MetadataLogDir(), ClusterID: b.clusterID, NodeID: b.nodeID, DirectoryID: dir.ID(), Controllers: b.knownControllers(),
-			Call: b.controllers.at, Logger: b.loggers.named("quorum"), OnFailure: onFailure,
+			Call: b.controllers.at, Log: metadataLog(c), RequestTimeout: c.Duration("controller.quorum.request.timeout.ms"),
+			RetryBackoff:  max(c.Duration("controller.quorum.retry.backoff.ms"), time.Millisecond), // 0 would keep a processor busy
+			FetchMaxBytes: int32(c.Int("controller.quorum.fetch.max.bytes")), FetchSnapshotMaxBytes: int32(c.Int("controller.quorum.fetch.snapshot.max.bytes")),
+			Logger: b.loggers.named("quorum"), OnFailure: onFailure,
 		})
 	}
 	if err != nil {
@@ -204,6 +220,20 @@ func (b *Broker) openQuorum(ctx, _ context.Context) error {
 	b.controllers.quorum = b.quorum
 	b.undo = append(b.undo, func() error { return b.quorum.Close() })
 	return nil
+}
+
+// metadataLog says how a node keeps the metadata log.
+func metadataLog(c *config.Config) quorum.LogOptions {
+	o := quorum.LogOptions{
+		SegmentBytes: c.Bytes("metadata.log.segment.bytes"), SegmentAge: max(c.Duration("metadata.log.segment.ms"), time.Millisecond),
+		MaxBytes: c.Bytes("metadata.max.retention.bytes"), MaxAge: c.Duration("metadata.max.retention.ms"),
+	}
+	if !c.IsNull("internal.metadata.log.segment.bytes") {
+		o.SegmentBytes = c.Bytes("internal.metadata.log.segment.bytes")
+	}
+	// Zero is as little as can be in Kafka, and stands for the default in LogOptions.
+	o.MaxBytes, o.MaxAge = cmp.Or(o.MaxBytes, 1), cmp.Or(o.MaxAge, 1)
+	return o
 }
 
 // startController starts this node's controller and its listeners, if it is one.
@@ -221,9 +251,17 @@ func (b *Broker) startController(_, background context.Context) error {
 	return nil
 }
 
+// opened lets others ask how the node is.
+func (b *Broker) opened(_, _ context.Context) error {
+	b.lifecycle = b.newLifecycle()
+	if b.onOpened == nil {
+		return nil
+	}
+	return b.onOpened(b)
+}
+
 // recoverLogs opens the partitions in the log directories.
 func (b *Broker) recoverLogs(ctx, _ context.Context) error {
-	b.lifecycle = b.newLifecycle()
 	if !b.static.IsBroker() {
 		return nil
 	}
@@ -247,7 +285,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.loggers.named("coordinator"),
 	})
 	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
-	return b.registerGroupMetrics()
+	return errors.Join(b.registerTopicMetrics(), b.registerGroupMetrics())
 }
 
 // followMetadata applies the metadata, registers the broker, and waits until it is unfenced.

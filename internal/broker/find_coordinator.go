@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -93,20 +92,36 @@ func (b *Broker) internalTopic(ctx context.Context, name string) (*metadata.Topi
 	return nil, kerr.CoordinatorNotAvailable
 }
 
-// newTopic describes a topic that is created on the fly: an internal one by keys of its own, any other by the defaults.
+// newTopic describes a topic that is created on the fly: an internal one by keys of its own, also before there is a coordinator that
+// uses it, for it cannot be changed later; any other by the defaults. Source: AutoTopicCreationManager.creatableTopic.
 func (b *Broker) newTopic(name string) kmsg.CreateTopicsRequestTopic {
 	t := kmsg.NewCreateTopicsRequestTopic()
 	t.Topic, t.NumPartitions, t.ReplicationFactor = name, -1, -1
 	c := b.config()
-	if name == offsetsTopic {
+	var settings [][2]string
+	switch name {
+	case offsetsTopic:
 		t.NumPartitions, t.ReplicationFactor = int32(c.Int("offsets.topic.num.partitions")), int16(c.Int("offsets.topic.replication.factor"))
-		for _, kv := range [][2]string{
-			{"cleanup.policy", "compact"}, {"compression.type", "producer"}, {"segment.bytes", strconv.Itoa(c.Int("offsets.topic.segment.bytes"))},
-		} {
-			tc := kmsg.NewCreateTopicsRequestTopicConfig()
-			tc.Name, tc.Value = kv[0], &kv[1]
-			t.Configs = append(t.Configs, tc)
+		settings = [][2]string{{"cleanup.policy", "compact"}, {"compression.type", "producer"}, {"segment.bytes", c.String("offsets.topic.segment.bytes")}}
+	case transactionsTopic:
+		t.NumPartitions = int32(c.Int("transaction.state.log.num.partitions"))
+		t.ReplicationFactor = int16(c.Int("transaction.state.log.replication.factor"))
+		settings = [][2]string{
+			{"cleanup.policy", "compact"}, {"compression.type", "uncompressed"}, {"unclean.leader.election.enable", "false"},
+			{"min.insync.replicas", c.String("transaction.state.log.min.isr")}, {"segment.bytes", c.String("transaction.state.log.segment.bytes")},
 		}
+	case shareStateTopic:
+		t.NumPartitions = int32(c.Int("share.coordinator.state.topic.num.partitions"))
+		t.ReplicationFactor = int16(c.Int("share.coordinator.state.topic.replication.factor"))
+		settings = [][2]string{
+			{"cleanup.policy", "delete"}, {"compression.type", "producer"}, {"retention.ms", "-1"},
+			{"min.insync.replicas", c.String("share.coordinator.state.topic.min.isr")}, {"segment.bytes", c.String("share.coordinator.state.topic.segment.bytes")},
+		}
+	}
+	for _, kv := range settings {
+		tc := kmsg.NewCreateTopicsRequestTopicConfig()
+		tc.Name, tc.Value = kv[0], &kv[1]
+		t.Configs = append(t.Configs, tc)
 	}
 	return t
 }

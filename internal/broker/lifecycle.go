@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ type lifecycle struct {
 	controller        call
 	caughtUpTo        func() int64 // offset of the last metadata record that this broker has applied
 	heartbeatInterval time.Duration
+	registerWithin    time.Duration // initial.broker.registration.timeout.ms: for the first registration
 	logger            *slog.Logger
 
 	state    atomic.Int32
@@ -73,7 +75,8 @@ type lifecycle struct {
 func (b *Broker) newLifecycle() *lifecycle {
 	l := &lifecycle{
 		registration: b.registration(), controller: b.controllers.active, caughtUpTo: func() int64 { return b.image().Offset },
-		heartbeatInterval: b.static.Duration("broker.heartbeat.interval.ms"), logger: b.logger, offline: b.failedDirs,
+		heartbeatInterval: b.static.Duration("broker.heartbeat.interval.ms"), registerWithin: b.static.Duration("initial.broker.registration.timeout.ms"),
+		logger: b.logger, offline: b.failedDirs,
 		kicks: make(chan struct{}, 1), unfenced: make(chan struct{}), mayStop: make(chan struct{}),
 	}
 	l.epoch.Store(-1)
@@ -155,7 +158,7 @@ func (l *lifecycle) kick() {
 
 // run registers and heartbeats until ctx ends.
 func (l *lifecycle) run(ctx context.Context) error {
-	if err := l.register(ctx); err != nil {
+	if err := l.registerFirst(ctx); err != nil {
 		return err
 	}
 	l.state.CompareAndSwap(int32(StateStarting), int32(StateRecovery))
@@ -177,6 +180,19 @@ func (l *lifecycle) run(ctx context.Context) error {
 		}
 		timer.Reset(next)
 	}
+}
+
+// registerFirst is register, given up when its time is over: a broker that nobody lets in is to be seen to fail. One that has been in
+// goes on for ever.
+func (l *lifecycle) registerFirst(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, l.registerWithin)
+	defer cancel()
+	err := l.register(within)
+	if err == nil || ctx.Err() != nil || within.Err() == nil {
+		return err
+	}
+	return fmt.Errorf("broker %d was not registered within initial.broker.registration.timeout.ms (%s): see that the controllers run and "+
+		"are those that this broker is configured with (the last answer: %w)", l.registration.BrokerID, l.registerWithin, cmp.Or(l.lastError(), err))
 }
 
 // register repeats the registration until the controller accepts it or refuses it for good.

@@ -91,7 +91,7 @@ func runLifecycle(t *testing.T, controller *fakeController) *lifecycleTest {
 	l := &lifecycleTest{controller: controller, ended: make(chan error, 1)}
 	l.lifecycle = &lifecycle{
 		registration: &kmsg.BrokerRegistrationRequest{BrokerID: 1}, controller: controller.call, caughtUpTo: l.offset.Load,
-		heartbeatInterval: heartbeatInterval, logger: slog.New(slog.DiscardHandler), offline: func() []uuid.UUID { return l.offline },
+		heartbeatInterval: heartbeatInterval, registerWithin: time.Minute, logger: slog.New(slog.DiscardHandler), offline: func() []uuid.UUID { return l.offline },
 		kicks: make(chan struct{}, 1), unfenced: make(chan struct{}), mayStop: make(chan struct{}),
 	}
 	l.epoch.Store(-1)
@@ -199,6 +199,46 @@ func TestLifecycleRefused(t *testing.T) {
 			l.stop()
 		})
 	}
+}
+
+// A broker whom nobody lets in gives up after initial.broker.registration.timeout.ms and says what it was last told. One that had been
+// let in goes on asking.
+func TestLifecycleNeverRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := runLifecycle(t, &fakeController{registration: func(int) (int64, *kerr.Error) { return -1, kerr.NotController }})
+		began := time.Now()
+		err := <-l.ended
+		if took := time.Since(began); took != time.Minute {
+			t.Errorf("gave up after %s, want a minute", took)
+		}
+		if !errors.Is(err, kerr.NotController) || !strings.Contains(err.Error(), "initial.broker.registration.timeout.ms") {
+			t.Errorf("ended with %v", err)
+		}
+		l.stop()
+
+		l = runLifecycle(t, &fakeController{
+			registration: func(n int) (int64, *kerr.Error) {
+				if n > 1 && n < 100 {
+					return -1, kerr.NotController
+				}
+				return int64(6 + n), nil
+			},
+			heartbeat: func(n int, _ *kmsg.BrokerHeartbeatRequest) (fenced, shouldStop bool, err *kerr.Error) {
+				if n == 1 {
+					return false, false, kerr.StaleBrokerEpoch
+				}
+				return false, false, nil
+			},
+		})
+		after(3 * time.Minute)
+		if state := l.State(); state != StateRunning {
+			t.Errorf("state %q after it has registered again", state)
+		}
+		l.stop()
+		if err := <-l.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
 }
 
 // A controller that does not answer is given up after a heartbeat's time, one that fails is asked again soon, and one that does

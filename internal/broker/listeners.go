@@ -122,10 +122,18 @@ func (b *Broker) isInterBroker(name string) bool {
 }
 
 func connectionLimits(c *config.Config) transport.Limits {
-	return transport.Limits{
+	limits := transport.Limits{
 		MaxConnections: c.Int("max.connections"), MaxConnectionsPerIP: c.Int("max.connections.per.ip"),
 		PerIPOverrides: c.ConnectionsPerIPOverrides(), CreationRate: c.Int("max.connection.creation.rate"),
+		Listeners: map[string]transport.ListenerLimits{},
 	}
+	for _, l := range c.Listeners() {
+		var own transport.ListenerLimits
+		own.MaxConnections, _ = c.ListenerInt(l.Name, "max.connections")
+		own.CreationRate, _ = c.ListenerInt(l.Name, "max.connection.creation.rate")
+		limits.Listeners[l.Name] = own
+	}
+	return limits
 }
 
 // advertised returns where clients and brokers reach this node, listener by listener, with ports resolved and an empty

@@ -47,6 +47,8 @@ func TestStartFails(t *testing.T) {
 		{name: "no metadata log", fails: "/__cluster_metadata-0", want: "metadata log"},
 		{name: "no partitions", fails: "/t-0", want: "open the partitions"},
 		{name: "no controller", settings: broker, want: "wait to be unfenced"},
+		{name: "no controller in time", settings: with(broker, "initial.broker.registration.timeout.ms", "500"), want: "initial.broker.registration.timeout.ms"},
+		{name: "too slow", settings: with(broker, "server.max.startup.time.ms", "500"), want: "server.max.startup.time.ms"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

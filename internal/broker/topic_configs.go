@@ -54,7 +54,8 @@ func produceRules(c *config.Config, t *config.Topic) record.Produce {
 	p := record.Produce{
 		MaxMessageBytes: int32(min(t.MaxMessageBytes, math.MaxInt32)),
 		BeforeMaxMs:     t.MessageTimestampBeforeMaxMs, AfterMaxMs: t.MessageTimestampAfterMaxMs,
-		Compression: compression(t), MaxDecompressedBytes: c.Bytes("ottla.produce.max.decompressed.bytes"), Compacted: t.CleanupCompact,
+		Compression: compression(t), Compacted: t.CleanupCompact,
+		MaxDecompressedBytes: min(c.Bytes("ottla.produce.max.decompressed.bytes"), int64(t.MaxDecompressedMessageBytes)),
 	}
 	if t.LogAppendTime {
 		p.TimestampType = record.LogAppendTime

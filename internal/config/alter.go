@@ -238,6 +238,10 @@ var listenerSecurity = []string{
 	"ssl.truststore.password", "ssl.truststore.type",
 }
 
+// atStart are keys that Kafka lets change at run time and that ottla heeds when it starts only, and then those of the file. A
+// change is refused rather than taken without effect.
+var atStart = []string{"listener.security.protocol.map", "listeners"}
+
 func (c *Config) validateDynamic(name, text string) error {
 	k, known := Lookup(name)
 	if !known {
@@ -249,6 +253,9 @@ func (c *Config) validateDynamic(name, text string) error {
 	}
 	if k.State == Refused && v.text != "" && v.text != k.defaultValue().text {
 		return alterError(kerr.InvalidRequest, "%s: %s", name, k.Why)
+	}
+	if slices.Contains(atStart, name) && v.text != c.String(name) {
+		return alterError(kerr.InvalidRequest, "%s cannot be changed while the broker runs yet: set it in the broker's file and start it again", name)
 	}
 	if name == "max.connections.per.ip.overrides" {
 		if _, err := parseOverrides(text); err != nil {

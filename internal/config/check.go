@@ -57,7 +57,8 @@ func finding(name string, r rawSetting) Finding {
 	k, known := Lookup(name)
 	switch {
 	case known:
-		f.Verdict, f.Why, f.Default = k.State.String(), k.Why, k.defaultValue().text
+		state, why := k.stateOf(name)
+		f.Verdict, f.Why, f.Default = state.String(), why, k.defaultValue().text
 		v, err := k.parse(r.text)
 		if err != nil {
 			f.Verdict = "invalid"

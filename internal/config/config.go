@@ -191,25 +191,28 @@ func (c *Config) Warnings() []Warning { return c.static.warnings }
 
 func (c *Config) warn() {
 	for _, name := range slices.Sorted(maps.Keys(c.others)) {
-		if _, known := Lookup(name); known {
-			continue
-		}
-		if message := unknown(name, brokerTable); message != "" {
+		if k, known := Lookup(name); known {
+			c.warnOfState(k, name, c.others[name])
+		} else if message := unknown(name, brokerTable); message != "" {
 			c.warnings = append(c.warnings, Warning{name, message, c.others[name].origin})
 		}
 	}
 	for i := range brokerTable.keys {
 		k := &brokerTable.keys[i]
-		s := c.settings[k.Name]
-		if s.origin.Source == kmsg.ConfigSourceDefaultConfig || s.text == k.defaultValue().text {
-			continue
-		}
-		switch k.State {
-		case NotYet:
-			c.warnings = append(c.warnings, Warning{k.Name, "has no effect yet: " + k.Why, s.origin})
-		case Ignored:
-			c.warnings = append(c.warnings, Warning{k.Name, "is ignored: " + k.Why, s.origin})
-		}
+		c.warnOfState(k, k.Name, c.settings[k.Name])
+	}
+}
+
+// warnOfState warns if a setting, under the name it was given, has no effect; unless that is what the default has as well.
+func (c *Config) warnOfState(k *Key, name string, s setting) {
+	if s.origin.Source == kmsg.ConfigSourceDefaultConfig || s.text == k.defaultValue().text {
+		return
+	}
+	switch state, why := k.stateOf(name); state {
+	case NotYet:
+		c.warnings = append(c.warnings, Warning{name, "has no effect yet: " + why, s.origin})
+	case Ignored:
+		c.warnings = append(c.warnings, Warning{name, "is ignored: " + why, s.origin})
 	}
 }
 
@@ -252,6 +255,13 @@ func (c *Config) get(name string, types ...kmsg.ConfigType) setting {
 
 // Int returns a key of type INT or SHORT; 0 if it is null.
 func (c *Config) Int(name string) int { return int(c.get(name, Int, Short).integer) }
+
+// ListenerInt returns what listener.name.<listener>.<key> says, a key of type INT that one listener may have for itself; ok is
+// false if nobody set that.
+func (c *Config) ListenerInt(listener, key string) (n int, ok bool) {
+	s, ok := c.others["listener.name."+strings.ToLower(listener)+"."+key]
+	return int(s.integer), ok
+}
 
 // Long returns a key of any whole type; 0 if it is null.
 func (c *Config) Long(name string) int64 { return c.get(name, Int, Short, Long).integer }

@@ -306,6 +306,9 @@ func TestValidateBroker(t *testing.T) {
 		{"listener.name.plaintext.max.connections", "7", false, ""},
 		{"min.insync.replicas", "0", false, "Invalid value 0 for configuration min.insync.replicas: Value must be at least 1"},
 		{"leader.replication.throttled.rate", "100", false, ""},
+		{"listeners", "PLAINTEXT://127.0.0.1:9092, CONTROLLER://127.0.0.1:9093", true, ""}, // as they are
+		{"listeners", "PLAINTEXT://127.0.0.1:19092,CONTROLLER://127.0.0.1:9093", true,
+			"listeners cannot be changed while the broker runs yet: set it in the broker's file and start it again"},
 	} {
 		err := c.ValidateBroker(map[string]string{test.name: test.value}, test.perBroker)
 		var got *AlterError
@@ -637,6 +640,47 @@ func TestCheck(t *testing.T) {
 	}
 	if len(r.Errors) != 1 || !strings.Contains(r.Errors[0], "log.segment.bytes") {
 		t.Errorf("errors %q", r.Errors)
+	}
+}
+
+// TestForOneListener: what is set behind a listener's prefix counts if it is one of the few that can be, and else is said to be
+// ignored, in the report and at the start.
+func TestForOneListener(t *testing.T) {
+	const prefix = "listener.name.plaintext."
+	sets := []string{prefix + "max.connections=7", prefix + "max.connection.creation.rate=3", prefix + "connections.max.idle.ms=9",
+		prefix + "num.network.threads=9", prefix + "ssl.key.password=geheim"}
+	c := set(t, sets...)
+	for key, want := range map[string]int{"max.connections": 7, "max.connection.creation.rate": 3} {
+		if n, ok := c.ListenerInt("PLAINTEXT", key); n != want || !ok {
+			t.Errorf("%s of PLAINTEXT is %d, %t", key, n, ok)
+		}
+	}
+	if _, ok := c.ListenerInt("OTHER", "max.connections"); ok {
+		t.Error("another listener has the setting, too")
+	}
+	dynamic := c.WithDynamic(nil, map[string]string{prefix + "max.connections": "8"})
+	if n, _ := dynamic.ListenerInt("PLAINTEXT", "max.connections"); n != 8 {
+		t.Errorf("with a dynamic setting of 8 max.connections of PLAINTEXT is %d", n)
+	}
+	r, err := Check(Sources{Set: sets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := map[string]string{}
+	for _, f := range r.Findings {
+		verdicts[strings.TrimPrefix(f.Key, prefix)] = f.Verdict
+	}
+	want := map[string]string{"max.connections": "used", "max.connection.creation.rate": "used", "connections.max.idle.ms": "ignored",
+		"num.network.threads": "ignored", "ssl.key.password": "not yet"}
+	if diff := cmp.Diff(want, verdicts); diff != "" {
+		t.Error(diff)
+	}
+	var warned []string
+	for _, w := range c.Warnings() {
+		warned = append(warned, strings.TrimPrefix(w.Key, prefix))
+	}
+	if diff := cmp.Diff([]string{"connections.max.idle.ms", "num.network.threads", "ssl.key.password"}, warned); diff != "" {
+		t.Error(diff)
 	}
 }
 

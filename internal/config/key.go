@@ -66,7 +66,9 @@ const (
 const (
 	noCompaction        = "compaction is not built yet"
 	noDirMoves          = "moving replicas between log directories is not built yet"
+	noPreallocation     = "files of segments grow as they are written so far"
 	noQuotas            = "quotas are not built yet"
+	noReplication       = "following a leader on another broker is not built yet"
 	noReplicationQuotas = "throttling of replication is not built yet"
 	noSASL              = "SASL is not built yet"
 	noShare             = "share groups are not built yet"
@@ -191,6 +193,19 @@ func withoutListener(name string) string {
 var mechanismKeys = []string{
 	"connections.max.reauth.ms", "sasl.jaas.config", "sasl.login.callback.handler.class",
 	"sasl.login.class", "sasl.server.callback.handler.class",
+}
+
+// perListener are the keys that ottla heeds behind a listener's prefix. The other ones that mean something there in Kafka are
+// those of TLS and SASL, which are not built, and of Java's threads and classes.
+var perListener = []string{"max.connections", "max.connection.creation.rate"}
+
+// stateOf says what ottla makes of a setting, and why: what the row says of its key, unless the setting is for one listener of what
+// all have in common.
+func (k *Key) stateOf(name string) (State, string) {
+	if name == k.Name || slices.Contains(perListener, k.Name) || k.State != Honoured && k.State != Different {
+		return k.State, k.Why
+	}
+	return Ignored, "it cannot be set for one listener alone; set " + k.Name
 }
 
 // table is a sorted list of keys with an index.

@@ -52,7 +52,7 @@ var topicKeys = []Key{
 		Doc: "Shortest time for which a record stays uncompacted, in milliseconds."},
 	{Name: "min.insync.replicas", Type: Int, Default: to("1"), Rule: atLeast(1), Importance: Medium, State: Honoured, Synonyms: []Synonym{{"min.insync.replicas", 1}},
 		Doc: "Replicas that must be in sync before a write with acks=all is acknowledged."},
-	{Name: "preallocate", Type: Boolean, Default: to("false"), Importance: Medium, State: Honoured, Synonyms: []Synonym{{"log.preallocate", 1}},
+	{Name: "preallocate", Type: Boolean, Default: to("false"), Importance: Medium, State: NotYet, Why: noPreallocation, Synonyms: []Synonym{{"log.preallocate", 1}},
 		Doc: "Whether a new segment's file is given its full size at once."},
 	{Name: "remote.copy.lag.bytes", Type: Long, Default: to("-1"), Rule: atLeast(-1), Importance: Medium, State: NotYet, Why: noTiers, Synonyms: []Synonym{{"log.remote.copy.lag.bytes", 1}},
 		Doc: "Bytes of closed segments that may wait before they are copied to remote storage; -1 takes the local retention."},
