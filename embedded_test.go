@@ -1,8 +1,13 @@
 package ottla_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -127,6 +132,49 @@ func TestPortInUse(t *testing.T) {
 		if err := again.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestConsoleWhileStarting: a node that waits, here for controllers that are not there, says so to who asks, and that it need not be
+// started again.
+func TestConsoleWhileStarting(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	address := freeAddress(t)
+	config := ottla.Config{Dir: t.TempDir(), Properties: map[string]string{
+		"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:0", "controller.listener.names": "CONTROLLER",
+		"controller.quorum.voters": "9@" + freeAddress(t), "ottla.cluster.id": "q1Zr9aAtRk2xWb0hK3m7Ag", "ottla.console.listener": address,
+	}}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		b, err := ottla.Start(ctx, config)
+		if b != nil {
+			err = errors.Join(errors.New("it started"), b.Close())
+		}
+		ended <- err
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: answerWithin}
+	ask := func(path string) string {
+		resp, err := client.Get("http://" + address + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%d %s", resp.StatusCode, body)
+	}
+	await(t, "200 ok\n", func() string { return ask("/livez") })
+	equal(t, "/readyz", ask("/readyz"), "503 the broker does not serve: it is in state \"starting\"\n")
+	if page := ask("/metrics"); !strings.Contains(page, "ottla_broker_state{state=\"starting\"} 1") {
+		t.Errorf("/metrics does not say that the broker is starting: %.300s", page)
+	}
+	stop()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "wait to be unfenced") {
+		t.Errorf("the start ended with %v", err)
 	}
 }
 

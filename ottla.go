@@ -115,22 +115,42 @@ func (b *Broker) start(ctx context.Context, logger *slog.Logger) (err error) {
 		return err
 	}
 	registry := prometheus.NewRegistry()
-	b.node, err = broker.Start(ctx, broker.Options{Config: b.config, FS: vfs.OS, Logger: logger, Registerer: registry})
+	b.node, err = broker.Start(ctx, broker.Options{
+		Config: b.config, FS: vfs.OS, Logger: logger, Registerer: registry,
+		OnOpened: func(node *broker.Broker) error { return b.startConsole(listener, node, registry) },
+	})
 	if err != nil {
-		return errors.Join(err, closeListener(listener))
+		return errors.Join(err, b.closeConsole(listener))
 	}
+	return nil
+}
+
+// startConsole has the console answer. The node may take long from here on, while its logs are recovered or there is no
+// controller, and whoever watches it must be able to tell that from one that hangs.
+func (b *Broker) startConsole(listener net.Listener, node *broker.Broker, registry *prometheus.Registry) (err error) {
 	if listener == nil {
 		return nil
 	}
-	info := b.node.Info()
+	info := node.Info()
 	b.console, err = console.Start(listener, console.Options{
-		Node: b.node, Registry: registry, Logger: b.node.Logger("console"), Info: console.Info{
+		Node: node, Registry: registry, Logger: node.Logger("console"), Info: console.Info{
 			Version: Version, Revision: revision(), NodeID: info.NodeID, ClusterID: info.ClusterID,
 			Rack: b.config.String("broker.rack"), Roles: b.config.List("process.roles"),
 		},
 	})
-	if err != nil {
-		return errors.Join(err, b.node.Close())
+	return err
+}
+
+// closeConsole ends the console, or lets go of its address if it was not started.
+func (b *Broker) closeConsole(listener net.Listener) error {
+	switch {
+	case b.console != nil:
+		return b.console.Close()
+	case listener == nil:
+		return nil
+	}
+	if err := listener.Close(); !errors.Is(err, net.ErrClosed) { // it closed when the console could not be started
+		return err
 	}
 	return nil
 }
@@ -143,13 +163,6 @@ func (b *Broker) listenConsole(logger *slog.Logger) (net.Listener, error) {
 		return nil, nil
 	}
 	return console.Listen(address, !b.config.IsSet("ottla.console.listener"), logger)
-}
-
-func closeListener(l net.Listener) error {
-	if l == nil {
-		return nil
-	}
-	return l.Close()
 }
 
 // revision is the commit that the binary was built from, as far as the Go toolchain recorded it.
