@@ -686,6 +686,8 @@ func TestFetch(t *testing.T) {
 			equal(t, "all", get(w, req), fmt.Sprintf("NONE 0:%d 1:%d", 2*n, 2*n))
 			req.MaxBytes = 1
 			equal(t, "1 byte: the first batch whole, and no more", get(w, req), fmt.Sprintf("NONE 0:%d 1:0", n))
+			req.MaxBytes = 0
+			equal(t, "0 bytes: likewise", get(w, req), fmt.Sprintf("NONE 0:%d 1:0", n))
 			req.MaxBytes = int32(3 * n)
 			equal(t, "3 batches", get(w, req), fmt.Sprintf("NONE 0:%d 1:%d", 2*n, n))
 			req.MaxBytes = 50 << 20
@@ -985,6 +987,12 @@ func TestListeners(t *testing.T) {
 		equal(t, "Metadata by "+row.name, fmt.Sprintf("%s:%d", brokers[0].Host, brokers[0].Port), row.want)
 		equal(t, "DescribeCluster by "+row.name, fmt.Sprintf("%s:%d", described[0].Host, described[0].Port), row.want)
 		equal(t, "ListenerAddr of "+row.name, b.ListenerAddr(row.name), row.want)
+		find := kmsg.NewPtrFindCoordinatorRequest()
+		find.Version, find.CoordinatorKeys = 4, []string{"g"}
+		await(t, "NONE "+row.want, func() string {
+			c := call[*kmsg.FindCoordinatorResponse](w, find).Coordinators[0]
+			return fmt.Sprintf("%s %s:%d", errorName(c.ErrorCode), c.Host, c.Port)
+		})
 	}
 	if b.ListenerAddr("FOURTH") != "" {
 		t.Error("a listener that is not there has an address")

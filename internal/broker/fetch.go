@@ -136,7 +136,7 @@ func (f *fetching) Poll(now time.Time) (transport.Response, bool) {
 	f.left = int(min(f.req.MaxBytes, int32(f.config().Int("fetch.max.bytes"))))
 	f.candidates = f.session.take(f.candidates[:0], &f.waiter)
 	for i, c := range f.candidates {
-		if f.left <= 0 && f.incremental() {
+		if f.left <= 0 && f.bytes > 0 && f.incremental() {
 			f.requeue(f.candidates[i:]) // for the next fetch, which begins with them
 			break
 		}
@@ -235,7 +235,7 @@ func (f *fetching) find(r *fetchResult) (*replica.Partition, error) {
 
 func (f *fetching) read(r *fetchResult) (replica.ReadResult, error) {
 	o := replica.ReadOptions{
-		Offset: r.want.offset, MaxBytes: max(0, min(int(r.want.maxBytes), f.left)), MinOne: f.bytes == 0 && f.left > 0,
+		Offset: r.want.offset, MaxBytes: max(0, min(int(r.want.maxBytes), f.left)), MinOne: f.bytes == 0, // also of a request that wants no byte: else its sender would never get on
 		LeaderEpoch: r.want.leaderEpoch, LastFetchedEpoch: r.want.lastFetchedEpoch, Isolation: replica.Isolation(f.req.IsolationLevel),
 		AnyReplica: f.replica == debugConsumerID || f.replica == consumerID && f.req.Version >= 11, // KIP-392
 	}
