@@ -154,7 +154,7 @@ func (c *connect) startWorker(t *testing.T, start func(file string) *program) *w
 		"config.storage.topic=connect-configs", "config.storage.replication.factor=1",
 		"offset.storage.topic=connect-offsets", "offset.storage.replication.factor=1", "offset.storage.partitions=3",
 		"status.storage.topic=connect-status", "status.storage.replication.factor=1", "status.storage.partitions=3",
-		"offset.flush.interval.ms=500", "scheduled.rebalance.max.delay.ms=500", "session.timeout.ms=6000", "heartbeat.interval.ms=300",
+		"offset.flush.interval.ms=500", "scheduled.rebalance.max.delay.ms=500", "session.timeout.ms=10000", "heartbeat.interval.ms=300",
 		"plugin.discovery=service_load",
 	}, "\n")
 	if err := os.WriteFile(file, []byte(properties+"\n"), 0o644); err != nil {

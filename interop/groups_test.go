@@ -521,6 +521,7 @@ func (m saramaMember) run(ctx context.Context, bootstrap, group, topic string) e
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	c.Consumer.Offsets.AutoCommit.Enable = false
 	c.Consumer.Group.Heartbeat.Interval = 300 * time.Millisecond
+	c.Consumer.Group.Session.Timeout = 45 * time.Second // no member is to be lost on a slow machine
 	c.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyRoundRobin()}
 	consumer, err := sarama.NewConsumerGroup([]string{bootstrap}, group, c)
 	if err != nil {

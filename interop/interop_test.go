@@ -1,8 +1,9 @@
 //go:build interop
 
 // Package interop runs clients and tools that other people wrote against the
-// built binary: Apache's Java producer, consumer and tools, librdkafka (kcat,
-// confluent-kafka), aiokafka and kafkajs. run.sh installs them and calls this.
+// built binary: Apache's Java producer, consumers, tools, Streams and Connect,
+// librdkafka (kcat, confluent-kafka), aiokafka, kafkajs and sarama; and hands
+// directories to Apache's broker and back. run.sh installs them and calls this.
 //
 // Every producer writes the same records: record i goes to partition i mod 3
 // with timestamp 1700000000000+i, key "k<i>", value "<prefix>-<i>" and a header

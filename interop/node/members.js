@@ -9,7 +9,7 @@ const roundrobin = context => ({ ...PartitionAssigners.roundRobin(context), name
 async function start(name, bootstrap, groupId, topic) {
   const say = what => console.log(`${name} ${what}`)
   const kafka = new Kafka({ clientId: name, brokers: [bootstrap], logLevel: logLevel.NOTHING })
-  const consumer = kafka.consumer({ groupId, partitionAssigners: [roundrobin], heartbeatInterval: 300, maxWaitTimeInMs: 100 })
+  const consumer = kafka.consumer({ groupId, partitionAssigners: [roundrobin], heartbeatInterval: 300, sessionTimeout: 45000, maxWaitTimeInMs: 100 })
   consumer.on(consumer.events.GROUP_JOIN, e => say(`owns ${(e.payload.memberAssignment[topic] || []).join(' ')}`))
   consumer.on(consumer.events.CRASH, e => say(e.payload.restart ? `crashed ${e.payload.error}` : `died ${e.payload.error}`))
   await consumer.connect()

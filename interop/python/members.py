@@ -88,7 +88,7 @@ async def aiokafka_member(member, bootstrap, group, topic):
     from aiokafka.errors import KafkaError
 
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, client_id=member.name, enable_auto_commit=False,
-                                auto_offset_reset="earliest", heartbeat_interval_ms=300,
+                                auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=45000,
                                 partition_assignment_strategy=(RoundRobinPartitionAssignor,))
 
     async def commit():
