@@ -429,7 +429,7 @@ func (l *Log) roll(base, now int64) (*segment, error) {
 	return s, nil
 }
 
-// newSegment makes the file of an empty segment.
+// newSegment makes the file of an empty segment; why that is not done ahead of a roll: ARCHITECTURE.md.
 func (l *Log) newSegment(base, now int64) (*segment, error) {
 	s := newSegment(l.fs, l.path, base)
 	f, err := l.fs.Create(s.path())
