@@ -57,6 +57,7 @@ type loop struct {
 
 	// What follows is the goroutine's own.
 	machine *group.Machine
+	known   *shared                // what the machine knows: no older than what the calls of a turn were looked up in
 	calls   map[group.Ticket]*call // not answered by the machine yet
 	ticket  group.Ticket
 	held    []heldAnswer // answered, but not replicated; in the order of end and of deadline
@@ -209,6 +210,7 @@ func (l *loop) load() error {
 	l.mu.changed = len(l.mu.deleted) > 0
 	l.mu.Unlock()
 	s := l.groups.shared.Load()
+	l.known = s
 	l.machine = group.New(group.Options{Settings: s.settings, Image: s.image})
 	l.calls = map[group.Ticket]*call{}
 	if err := l.replay(l.groups.loadBufferSize); err != nil {
@@ -335,8 +337,8 @@ func (l *loop) turn(now time.Time) error {
 	inbox, changed, deleted := l.mu.inbox, l.mu.changed, l.mu.deleted
 	l.mu.inbox, l.mu.changed, l.mu.deleted = nil, false, nil
 	l.mu.Unlock()
-	if changed {
-		s := l.groups.shared.Load()
+	if s := l.groups.shared.Load(); changed || s != l.known {
+		l.known = s
 		l.machine.Configure(s.settings)
 		l.collect(l.machine.SetImage(now, s.image, deleted))
 	}

@@ -410,6 +410,25 @@ func TestSeveralGroups(t *testing.T) {
 	})
 }
 
+// TestCommitOfANewTopic: who has heard of a topic may commit for it, even if its group's partition has not heard yet.
+func TestCommitOfANewTopic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		d := metadata.NewDelta(b.image)
+		for _, m := range b.topic("n", 1, 1) {
+			if err := d.Replay(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := *b.groups.shared.Load()
+		s.image = d.Apply(b.image.Offset+1, 1)
+		b.groups.shared.Store(&s)
+		c := commit("g", 5)
+		c.Topics[0].Topic = "n"
+		want(t, "commit", commitCode(b.ask(c)()), 0)
+	})
+}
+
 // TestTopicDeletedWhileNothingCanBeWritten: its offsets go when they can.
 func TestTopicDeletedWhileNothingCanBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
