@@ -197,7 +197,7 @@ func (m *Machine) join(op Op, req *kmsg.JoinGroupRequest, g *classicGroup, id st
 func (m *Machine) joinStaticAgain(op Op, req *kmsg.JoinGroupRequest, g *classicGroup, old *classicMember, id string) {
 	leader := g.leader
 	m.timers.cancel(timer{sessionTimer, g.id, old.id})
-	delete(g.pendingSync, old.id)
+	delete(g.pendingSync, old.id) // which cannot sync any more; Apache waits for it, and then rebalances
 	mem := g.replaceStatic(m, old, id)
 	g.update(mem, req, &parked{op.Ticket, req.Version})
 	m.hear(g, mem)
