@@ -114,6 +114,13 @@ func groupRows() []badInput {
 			return after(w, topic)
 		})
 	}
+	findCoordinator := func(name string, version int16, kind int8, key string) badInput {
+		return badInput{row: "find the coordinator " + name, want: invalid, send: func(w *wire, _ string) string {
+			req := kmsg.NewPtrFindCoordinatorRequest()
+			req.Version, req.CoordinatorType, req.CoordinatorKeys = version, kind, []string{key}
+			return outcome(w, req, func(r *kmsg.FindCoordinatorResponse) int16 { return max(r.ErrorCode, r.Coordinators[0].ErrorCode) })
+		}}
+	}
 	return []badInput{
 		join("with a session of 1 ms", "INVALID_SESSION_TIMEOUT", "", func(r *kmsg.JoinGroupRequest) { r.SessionTimeoutMillis = 1 }),
 		join("a group without a name", invalidGroup, "", func(r *kmsg.JoinGroupRequest) { r.Group = "" }),
@@ -221,6 +228,10 @@ func groupRows() []badInput {
 			d := call[*kmsg.DescribeGroupsResponse](w, &kmsg.DescribeGroupsRequest{Version: 6, Groups: []string{topic}}).Groups[0]
 			return errorName(d.ErrorCode) + " " + d.State
 		}),
+
+		findCoordinator("of a share group in version 5", 5, 2, "g:AAAAAAAAAAAAAAAAAAAAAQ:0"),
+		findCoordinator("of a share group by a key that is none", 6, 2, "g:topic:0"),
+		findCoordinator("of a kind that there is not", 6, 9, "g"),
 
 		again("the offsets of a topic that is made again", "offset -1", func(w *wire, topic string) string {
 			return outcome(w, commitOf(topic, topic, func(_ *kmsg.OffsetCommitRequest, p *kmsg.OffsetCommitRequestTopicPartition) { p.Offset = 7 }), offsetCommitCode)

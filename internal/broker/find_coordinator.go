@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -9,6 +11,7 @@ import (
 	"ottla/internal/auth"
 	"ottla/internal/coordinator"
 	"ottla/internal/metadata"
+	"ottla/internal/uuid"
 )
 
 // Kinds of coordinators (FindCoordinatorRequest.CoordinatorType).
@@ -29,7 +32,7 @@ func (b *Broker) findCoordinator(ctx context.Context, req *kmsg.FindCoordinatorR
 	resp.Coordinators = each(keys, func(key string) kmsg.FindCoordinatorResponseCoordinator {
 		c := kmsg.NewFindCoordinatorResponseCoordinator()
 		c.Key, c.NodeID, c.Port = key, -1, -1
-		e, err := b.coordinatorOf(ctx, req.CoordinatorType, key)
+		e, err := b.coordinatorOf(ctx, req, key)
 		if err != nil {
 			c.ErrorCode, c.ErrorMessage = codeAndText(err)
 			return c
@@ -44,8 +47,8 @@ func (b *Broker) findCoordinator(ctx context.Context, req *kmsg.FindCoordinatorR
 	return resp
 }
 
-func (b *Broker) coordinatorOf(ctx context.Context, kind int8, key string) (brokerEndpoint, error) {
-	switch kind {
+func (b *Broker) coordinatorOf(ctx context.Context, req *kmsg.FindCoordinatorRequest, key string) (brokerEndpoint, error) {
+	switch req.CoordinatorType {
 	case groupCoordinator:
 		if !b.authorize(ctx, auth.Describe, auth.Group, key) {
 			return brokerEndpoint{}, kerr.GroupAuthorizationFailed
@@ -56,6 +59,14 @@ func (b *Broker) coordinatorOf(ctx context.Context, kind int8, key string) (brok
 		}
 		return brokerEndpoint{}, kerr.CoordinatorNotAvailable // there is none yet
 	case shareCoordinator:
+		switch {
+		case req.Version < 6:
+			return brokerEndpoint{}, kerr.InvalidRequest
+		case !b.authorize(ctx, auth.ClusterAction, auth.Cluster, auth.ClusterName):
+			return brokerEndpoint{}, kerr.ClusterAuthorizationFailed
+		case !isShareKey(key):
+			return brokerEndpoint{}, kerr.InvalidRequest
+		}
 		return brokerEndpoint{}, kerr.CoordinatorNotAvailable // there is none yet
 	default:
 		return brokerEndpoint{}, kerr.InvalidRequest
@@ -72,6 +83,17 @@ func (b *Broker) coordinatorOf(ctx context.Context, kind int8, key string) (brok
 		}
 	}
 	return brokerEndpoint{}, kerr.CoordinatorNotAvailable
+}
+
+// isShareKey reports whether a key is group:topic id:partition, as share coordinators are looked for by (KIP-932). Source: SharePartitionKey.
+func isShareKey(key string) bool {
+	parts := strings.Split(key, ":")
+	if len(parts) < 3 {
+		return false
+	}
+	_, idErr := uuid.Parse(parts[len(parts)-2])
+	_, partitionErr := strconv.ParseInt(parts[len(parts)-1], 10, 32)
+	return idErr == nil && partitionErr == nil
 }
 
 // internalTopic returns an internal topic, which is created if it is not there.
