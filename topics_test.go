@@ -844,6 +844,48 @@ func TestDescribe(t *testing.T) {
 			}
 			equal(t, "partition", fmt.Sprint(d.Topics[0].Partitions[0].Size, d.Topics[0].Partitions[0].OffsetLag, d.Topics[0].Partitions[0].IsFuture), fmt.Sprint(len(records), 0, false))
 		},
+		"ListConfigResources": func(t *testing.T, w *wire, topic string) {
+			list := func(version int16, types ...int8) *kmsg.ListConfigResourcesResponse {
+				req := kmsg.NewPtrListConfigResourcesRequest()
+				req.Version, req.ResourceTypes = version, types
+				return call[*kmsg.ListConfigResourcesResponse](w, req)
+			}
+			names := func(r *kmsg.ListConfigResourcesResponse, kind kmsg.ConfigResourceType) (names []string) {
+				for _, c := range r.ConfigResources {
+					if c.Type == int8(kind) {
+						names = append(names, c.Name)
+					}
+				}
+				return names
+			}
+			all, topics := list(1), list(1, int8(kmsg.ConfigResourceTypeTopic))
+			for what, r := range map[string]*kmsg.ListConfigResourcesResponse{"all": all, "topics": topics} {
+				if r.ErrorCode != 0 || !slices.Contains(names(r, kmsg.ConfigResourceTypeTopic), topic) {
+					t.Errorf("%s: %s, without topic %s: %+v", what, errorName(r.ErrorCode), topic, r.ConfigResources)
+				}
+			}
+			equal(t, "brokers among all", words(names(all, kmsg.ConfigResourceTypeBroker)), "[1]")
+			equal(t, "brokers among topics", words(len(names(topics, kmsg.ConfigResourceTypeBroker))), "0")
+			equal(t, "version 0, of client metrics alone", words(len(list(0).ConfigResources)), "0")
+			equal(t, "no such type", errorName(list(1, 99).ErrorCode), "UNSUPPORTED_VERSION")
+		},
+		"features in ApiVersions": func(t *testing.T, w *wire, _ string) {
+			req := kmsg.NewPtrApiVersionsRequest()
+			req.Version, req.ClientSoftwareName, req.ClientSoftwareVersion = 4, "test", "1"
+			r := call[*kmsg.ApiVersionsResponse](w, req)
+			supported, finalized := map[string]string{}, map[string]int16{}
+			for _, f := range r.SupportedFeatures {
+				supported[f.Name] = fmt.Sprintf("%d-%d", f.MinVersion, f.MaxVersion)
+			}
+			for _, f := range r.FinalizedFeatures {
+				finalized[f.Name] = f.MaxVersionLevel
+			}
+			equal(t, "supported", words(supported["metadata.version"], supported["kraft.version"], supported["group.version"]), "7-33 0-1 0-1")
+			equal(t, "finalized", words(finalized["metadata.version"], finalized["kraft.version"], finalized["group.version"]), "33 1 1")
+			if r.FinalizedFeaturesEpoch <= 0 {
+				t.Errorf("the finalized features are of metadata offset %d", r.FinalizedFeaturesEpoch)
+			}
+		},
 		"DescribeQuorum": func(t *testing.T, w *wire, _ string) {
 			req := kmsg.NewPtrDescribeQuorumRequest()
 			req.Version = 2
