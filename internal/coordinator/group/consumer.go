@@ -277,7 +277,8 @@ func (m *Machine) stopConsumer(g *consumerGroup) {
 	}
 }
 
-// consumerLoaded starts the timers of a group that was replayed.
+// consumerLoaded starts the timers of a group that was replayed. A classic member has its own session timeout as before. (Apache gives it the
+// group's until its next sign of life.)
 func (m *Machine) consumerLoaded(g *consumerGroup) {
 	for _, id := range g.sorted() {
 		mem := g.members[id]
