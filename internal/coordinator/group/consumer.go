@@ -443,9 +443,8 @@ func (g *consumerGroup) metadataRecord(mem *consumerMember) Record {
 	v := records.NewConsumerGroupMemberMetadataValue()
 	v.InstanceID, v.RackID, v.ClientID, v.ClientHost = mem.instanceID, mem.rackID, mem.clientID, mem.clientHost
 	v.SubscribedTopicNames, v.RebalanceTimeoutMs, v.ServerAssignor = slices.Clone(mem.topics), mem.rebalanceTimeoutMs, mem.assignor
-	if mem.regex != "" {
-		v.SubscribedTopicRegex = &mem.regex
-	}
+	v.SubscribedTopicRegex = &mem.regex // Apache's records have "" rather than null
+	v.ClassicMemberMetadata = nil
 	if c := mem.classic; c != nil {
 		v.ClassicMemberMetadata = &records.ClassicMemberMetadata{SessionTimeoutMs: c.sessionTimeoutMs, SupportedProtocols: c.protocols}
 	}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -122,7 +123,7 @@ func showConsumerRecord(r Record) string {
 	case *records.ConsumerGroupMetadataValue:
 		return fmt.Sprintf("%s %s epoch %d", name, key, v.Epoch)
 	case *records.ConsumerGroupMemberMetadataValue:
-		return fmt.Sprintf("%s %s %v %s", name, key, v.SubscribedTopicNames, str(v.SubscribedTopicRegex))
+		return fmt.Sprintf("%s %s %v %s", name, key, v.SubscribedTopicNames, cmp.Or(str(v.SubscribedTopicRegex), `""`))
 	case *records.ConsumerGroupTargetAssignmentMemberValue:
 		a := map[uuid.UUID][]int32{}
 		for _, t := range v.TopicPartitions {

@@ -86,6 +86,16 @@ func (w *writer) present(v bool) bool {
 	return v
 }
 
+// presentTagged is present for a tagged field, where Kafka writes it otherwise.
+func (w *writer) presentTagged(v bool) bool {
+	if v {
+		w.uvarint(1)
+	} else {
+		w.uvarint(0)
+	}
+	return v
+}
+
 func (w *writer) noTags() {
 	if w.flexible {
 		w.b = append(w.b, 0)
@@ -285,6 +295,9 @@ func (r *reader) uvarint() uint32 {
 
 // present reads whether a nullable struct follows.
 func (r *reader) present() bool { return r.int8() >= 0 && r.err == nil }
+
+// presentTagged is present for a tagged field.
+func (r *reader) presentTagged() bool { return r.uvarint() > 0 && r.err == nil }
 
 // tags calls one with the tag of each tagged field. What one leaves of the field's bytes is an
 // error, unless it takes none: then the field is not known to this version and passed over.

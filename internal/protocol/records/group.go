@@ -173,14 +173,19 @@ func (m *ConsumerGroupCurrentMemberAssignmentValue) decode(r *reader, v int16) {
 type ConsumerGroupCurrentMemberAssignmentTopicPartitions struct {
 	TopicID          uuid.UUID
 	Partitions       []int32
-	AssignmentEpochs []int32 // nil is null
+	AssignmentEpochs []int32 // nil is null; default []int32{}
+}
+
+// NewConsumerGroupCurrentMemberAssignmentTopicPartitions returns a ConsumerGroupCurrentMemberAssignmentTopicPartitions whose fields have Kafka's defaults.
+func NewConsumerGroupCurrentMemberAssignmentTopicPartitions() ConsumerGroupCurrentMemberAssignmentTopicPartitions {
+	return ConsumerGroupCurrentMemberAssignmentTopicPartitions{AssignmentEpochs: []int32{}}
 }
 
 func (m *ConsumerGroupCurrentMemberAssignmentTopicPartitions) encode(w *writer, v int16) {
 	w.uuid(m.TopicID)
 	writeArray(w, m.Partitions, false, (*writer).int32)
 	w.beginTags()
-	if m.AssignmentEpochs != nil {
+	if m.AssignmentEpochs == nil || len(m.AssignmentEpochs) > 0 {
 		w.beginTag(0)
 		writeArray(w, m.AssignmentEpochs, true, (*writer).int32)
 		w.endTag()
@@ -189,7 +194,7 @@ func (m *ConsumerGroupCurrentMemberAssignmentTopicPartitions) encode(w *writer, 
 }
 
 func (m *ConsumerGroupCurrentMemberAssignmentTopicPartitions) decode(r *reader, v int16) {
-	*m = ConsumerGroupCurrentMemberAssignmentTopicPartitions{}
+	*m = NewConsumerGroupCurrentMemberAssignmentTopicPartitions()
 	m.TopicID = r.uuid()
 	m.Partitions = readArray(r, false, (*reader).int32)
 	r.tags(func(tag uint32) {
@@ -235,12 +240,12 @@ type ConsumerGroupMemberMetadataValue struct {
 	SubscribedTopicRegex  *string                // nil is null
 	RebalanceTimeoutMs    int32                  // default -1
 	ServerAssignor        *string                // nil is null
-	ClassicMemberMetadata *ClassicMemberMetadata // nil is null
+	ClassicMemberMetadata *ClassicMemberMetadata // nil is null; default new(ClassicMemberMetadata)
 }
 
 // NewConsumerGroupMemberMetadataValue returns a ConsumerGroupMemberMetadataValue whose fields have Kafka's defaults.
 func NewConsumerGroupMemberMetadataValue() *ConsumerGroupMemberMetadataValue {
-	return &ConsumerGroupMemberMetadataValue{RebalanceTimeoutMs: -1}
+	return &ConsumerGroupMemberMetadataValue{RebalanceTimeoutMs: -1, ClassicMemberMetadata: new(ClassicMemberMetadata)}
 }
 
 // APIKey implements [Message].
@@ -261,13 +266,11 @@ func (m *ConsumerGroupMemberMetadataValue) encode(w *writer, v int16) {
 	w.int32(m.RebalanceTimeoutMs)
 	w.nullableString(m.ServerAssignor)
 	w.beginTags()
-	if m.ClassicMemberMetadata != nil {
-		w.beginTag(0)
-		if w.present(m.ClassicMemberMetadata != nil) {
-			m.ClassicMemberMetadata.encode(w, v)
-		}
-		w.endTag()
+	w.beginTag(0)
+	if w.presentTagged(m.ClassicMemberMetadata != nil) {
+		m.ClassicMemberMetadata.encode(w, v)
 	}
+	w.endTag()
 	w.endTags()
 }
 
@@ -284,9 +287,10 @@ func (m *ConsumerGroupMemberMetadataValue) decode(r *reader, v int16) {
 	r.tags(func(tag uint32) {
 		switch tag {
 		case 0:
-			if r.present() {
-				m.ClassicMemberMetadata = new(ClassicMemberMetadata)
+			if r.presentTagged() {
 				m.ClassicMemberMetadata.decode(r, v)
+			} else {
+				m.ClassicMemberMetadata = nil
 			}
 		}
 	})
@@ -1404,14 +1408,19 @@ func (m *StreamsGroupCurrentMemberAssignmentValue) decode(r *reader, v int16) {
 type StreamsGroupCurrentMemberAssignmentTaskIds struct {
 	SubtopologyID    string
 	Partitions       []int32
-	AssignmentEpochs []int32 // nil is null
+	AssignmentEpochs []int32 // nil is null; default []int32{}
+}
+
+// NewStreamsGroupCurrentMemberAssignmentTaskIds returns a StreamsGroupCurrentMemberAssignmentTaskIds whose fields have Kafka's defaults.
+func NewStreamsGroupCurrentMemberAssignmentTaskIds() StreamsGroupCurrentMemberAssignmentTaskIds {
+	return StreamsGroupCurrentMemberAssignmentTaskIds{AssignmentEpochs: []int32{}}
 }
 
 func (m *StreamsGroupCurrentMemberAssignmentTaskIds) encode(w *writer, v int16) {
 	w.string(m.SubtopologyID)
 	writeArray(w, m.Partitions, false, (*writer).int32)
 	w.beginTags()
-	if m.AssignmentEpochs != nil {
+	if m.AssignmentEpochs == nil || len(m.AssignmentEpochs) > 0 {
 		w.beginTag(0)
 		writeArray(w, m.AssignmentEpochs, true, (*writer).int32)
 		w.endTag()
@@ -1420,7 +1429,7 @@ func (m *StreamsGroupCurrentMemberAssignmentTaskIds) encode(w *writer, v int16) 
 }
 
 func (m *StreamsGroupCurrentMemberAssignmentTaskIds) decode(r *reader, v int16) {
-	*m = StreamsGroupCurrentMemberAssignmentTaskIds{}
+	*m = NewStreamsGroupCurrentMemberAssignmentTaskIds()
 	m.SubtopologyID = r.string()
 	m.Partitions = readArray(r, false, (*reader).int32)
 	r.tags(func(tag uint32) {
@@ -1579,14 +1588,14 @@ type StreamsGroupMetadataValue struct {
 	Epoch                          int32
 	MetadataHash                   int64
 	ValidatedTopologyEpoch         int32                  // default -1
-	LastAssignmentConfigs          []LastAssignmentConfig // nil is null
+	LastAssignmentConfigs          []LastAssignmentConfig // nil is null; default []LastAssignmentConfig{}
 	StoredDescriptionTopologyEpoch int32                  // default -1
 	FailedDescriptionTopologyEpoch int32                  // default -1
 }
 
 // NewStreamsGroupMetadataValue returns a StreamsGroupMetadataValue whose fields have Kafka's defaults.
 func NewStreamsGroupMetadataValue() *StreamsGroupMetadataValue {
-	return &StreamsGroupMetadataValue{ValidatedTopologyEpoch: -1, StoredDescriptionTopologyEpoch: -1, FailedDescriptionTopologyEpoch: -1}
+	return &StreamsGroupMetadataValue{ValidatedTopologyEpoch: -1, LastAssignmentConfigs: []LastAssignmentConfig{}, StoredDescriptionTopologyEpoch: -1, FailedDescriptionTopologyEpoch: -1}
 }
 
 // APIKey implements [Message].
@@ -1606,7 +1615,7 @@ func (m *StreamsGroupMetadataValue) encode(w *writer, v int16) {
 		w.int32(m.ValidatedTopologyEpoch)
 		w.endTag()
 	}
-	if m.LastAssignmentConfigs != nil {
+	if m.LastAssignmentConfigs == nil || len(m.LastAssignmentConfigs) > 0 {
 		w.beginTag(1)
 		writeStructs(w, m.LastAssignmentConfigs, true, v)
 		w.endTag()

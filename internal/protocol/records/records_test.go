@@ -40,6 +40,10 @@ func TestBytes(t *testing.T) {
 			"0000000000000001 0000 00000000 00 ffffffff 0000000000000000 0000000000000000"},
 		{"null and present strings", &ClientQuotaRecord{Entity: []EntityData{{"user", &alice}, {"client-id", nil}}, Key: "k", Value: 1}, 0,
 			"03 05 75736572 06 616c696365 00 0a 636c69656e742d6964 00 00 02 6b 3ff0000000000000 00 00"},
+		{"null where the default is an empty struct", &ConsumerGroupMemberMetadataValue{ClientID: "c", SubscribedTopicRegex: new(string)}, 0,
+			"00 00 02 63 01 01 01 00000000 00 01 00 01 00"},
+		{"a struct in a tag", &ConsumerGroupMemberMetadataValue{ClientID: "c", ClassicMemberMetadata: &ClassicMemberMetadata{SessionTimeoutMs: 1}}, 0,
+			"00 00 02 63 01 01 00 00000000 00 01 00 07 01 00000001 01 00"},
 		{"producer snapshot", &ProducerSnapshot{CRC: 1, ProducerEntries: []ProducerEntry{{CurrentTxnFirstOffset: -1}}}, 1,
 			"00000001 00000001 0000000000000000 0000 00000000 0000000000000000 00000000 0000000000000000 00000000 ffffffffffffffff"},
 	} {
@@ -49,6 +53,10 @@ func TestBytes(t *testing.T) {
 		}
 		if got := Append(nil, c.message, c.version); !bytes.Equal(got, want) {
 			t.Errorf("%s: %x, Kafka writes %x", c.what, got, want)
+		}
+		again := reflect.New(reflect.TypeOf(c.message).Elem()).Interface().(Message)
+		if err := Decode(want, again, c.version); err != nil || !bytes.Equal(Append(nil, again, c.version), want) {
+			t.Errorf("%s: Kafka's bytes are read as %+v, %v", c.what, again, err)
 		}
 	}
 }

@@ -261,7 +261,11 @@ func writeTags(w *bytes.Buffer, s *structure, m *message) {
 		if f.versions.min > m.flexible.min {
 			condition = f.versions.condition(m.valid) + " && " + condition
 		}
-		fmt.Fprintf(w, "if %s {\nw.beginTag(%d)\n%s\nw.endTag()\n}\n", condition, f.Tag, f.encode())
+		send := fmt.Sprintf("w.beginTag(%d)\n%s\nw.endTag()\n", f.Tag, f.encode())
+		if condition != "true" {
+			send = fmt.Sprintf("if %s {\n%s}\n", condition, send)
+		}
+		w.WriteString(send)
 	}
 	w.WriteString("w.endTags()\n")
 }

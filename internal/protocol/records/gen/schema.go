@@ -219,18 +219,24 @@ func (f *field) check() (err error) {
 			return fmt.Errorf("null or tagged in versions %s, but there in %v: %w", part, f.versions, err)
 		}
 	}
-	if f.isTagged() && f.isNullable() && !f.nullByDefault() {
+	if f.isTagged() && f.isNullable() && !f.nullByDefault() && !f.isStruct() && !f.isArray() {
 		return fmt.Errorf("tagged and nullable without being null by default")
 	}
 	return nil
 }
 
-func (f *field) isTagged() bool      { return f.TaggedVersions != "" }
-func (f *field) isNullable() bool    { return f.NullableVersions != "" }
-func (f *field) isArray() bool       { return strings.HasPrefix(f.Type, "[]") }
-func (f *field) elem() string        { return strings.TrimPrefix(f.Type, "[]") }
-func (f *field) isPrimitive() bool   { return goTypes[f.elem()] != "" }
-func (f *field) nullByDefault() bool { return f.defaultText() == "null" }
+func (f *field) isTagged() bool    { return f.TaggedVersions != "" }
+func (f *field) isNullable() bool  { return f.NullableVersions != "" }
+func (f *field) isArray() bool     { return strings.HasPrefix(f.Type, "[]") }
+func (f *field) elem() string      { return strings.TrimPrefix(f.Type, "[]") }
+func (f *field) isPrimitive() bool { return goTypes[f.elem()] != "" }
+func (f *field) isStruct() bool    { return !f.isPrimitive() && !f.isArray() }
+
+// nullByDefault tells the string "null" from JSON's null, which is no default: Kafka's generator takes an empty
+// struct or array then, and null is sent.
+func (f *field) nullByDefault() bool { return string(f.Default) == `"null"` }
+
+func (f *field) isEmptyByDefault() bool { return f.isTagged() && f.isNullable() && !f.nullByDefault() }
 
 // defaultText is the default without quotes.
 func (f *field) defaultText() string { return strings.Trim(string(f.Default), `"`) }
@@ -311,6 +317,10 @@ func (f *field) zero() string {
 
 func (f *field) goDefault() string {
 	switch d := f.defaultText(); {
+	case f.isEmptyByDefault() && f.isStruct():
+		return "new(" + f.of.goName + ")"
+	case f.isEmptyByDefault():
+		return f.goType() + "{}"
 	case d == "" || d == "null":
 		return f.zero()
 	case f.goType() == "string":
@@ -323,6 +333,10 @@ func (f *field) goDefault() string {
 // notDefault is the condition under which a tagged field is sent.
 func (f *field) notDefault(name string) string {
 	switch t := f.goType(); {
+	case f.isEmptyByDefault() && f.isStruct():
+		return "true" // an empty one may be sent as well
+	case f.isEmptyByDefault():
+		return fmt.Sprintf("%s == nil || len(%s) > 0", name, name)
 	case f.isNullable():
 		return name + " != nil"
 	case t[0] == '[':
@@ -344,7 +358,7 @@ func (f *field) encode() string {
 	case f.isArray():
 		return fmt.Sprintf("writeArray(w, %s, %t, (*writer).%s)", name, f.isNullable(), f.elem())
 	case f.of != nil && f.isNullable():
-		return fmt.Sprintf("if w.present(%s != nil) {\n%s.encode(w, v)\n}", name, name)
+		return fmt.Sprintf("if w.%s(%s != nil) {\n%s.encode(w, v)\n}", f.present(), name, name)
 	case f.of != nil:
 		return name + ".encode(w, v)"
 	}
@@ -360,11 +374,22 @@ func (f *field) decode() string {
 	case f.isArray():
 		return fmt.Sprintf("%s = readArray(r, %t, (*reader).%s)", name, f.isNullable(), f.elem())
 	case f.of != nil && f.isNullable():
-		return fmt.Sprintf("if r.present() {\n%s = new(%s)\n%s.decode(r, v)\n}", name, f.of.goName, name)
+		if f.goDefault() == "nil" {
+			return fmt.Sprintf("if r.%s() {\n%s = new(%s)\n%s.decode(r, v)\n}", f.present(), name, f.of.goName, name)
+		}
+		return fmt.Sprintf("if r.%s() {\n%s.decode(r, v)\n} else {\n%s = nil\n}", f.present(), name, name)
 	case f.of != nil:
 		return name + ".decode(r, v)"
 	}
 	return fmt.Sprintf("%s = r.%s()", name, f.codec())
+}
+
+// present is the method of reader and writer for whether a nullable struct is there.
+func (f *field) present() string {
+	if f.isTagged() {
+		return "presentTagged"
+	}
+	return "present"
 }
 
 // codec is the method of reader and writer for the field's type.
