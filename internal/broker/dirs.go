@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -25,7 +26,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 			FS: b.fs, Path: path, NodeID: b.nodeID, RecoveryThreads: c.Int("num.recovery.threads.per.data.dir"),
 			MaxProducers:  maxProducers(c, len(b.paths())),
 			ScrubRate:     cmp.Or(c.Bytes("ottla.log.scrub.bytes.per.second"), -1),
-			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: c.Duration("log.flush.offset.checkpoint.interval.ms"),
+			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: checkpointInterval(c),
 			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.loggers.named("storage"),
 			OnFailure: func(err error) { b.dirFailed(path, err) },
 			LogConfig: func(topic string) storage.LogConfig { return b.stored(topic) },
@@ -37,6 +38,14 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 		b.undo = append(b.undo, func() error { return b.closeDir(d) })
 	}
 	return b.settleClusterID(ctx)
+}
+
+// checkpointInterval is the shortest time that one of the files may go without being written: a log directory writes recovery points, log
+// start offsets and high watermarks together.
+func checkpointInterval(c *config.Config) time.Duration {
+	shortest := min(c.Duration("log.flush.offset.checkpoint.interval.ms"), c.Duration("log.flush.start.offset.checkpoint.interval.ms"),
+		c.Duration("replica.high.watermark.checkpoint.interval.ms"))
+	return max(shortest, 0) // of which package storage makes its default
 }
 
 // maxProducers is how many producers each of so many log directories may remember.
@@ -116,8 +125,8 @@ func (b *Broker) newClusterID(ctx context.Context, configured string) (string, e
 	case b.isLoneVoter():
 		return uuid.Random().String(), nil
 	}
-	return "", errors.New("the log directories are empty and there are other controllers: which cluster is this? " +
-		"Set ottla.cluster.id to the same 22 characters on every node (ottla cluster id --new prints some)")
+	return "", fmt.Errorf("the log directories are empty and there are other controllers: which cluster is this? "+
+		"Set ottla.cluster.id to the same id on every node; for a new cluster take %s", uuid.Random())
 }
 
 func (b *Broker) isLoneVoter() bool {

@@ -24,8 +24,8 @@ type metrics struct {
 
 // topicMetrics are the counters of one topic, shared by its partitions.
 type topicMetrics struct {
-	inBytes, inRecords     prometheus.Counter
-	toConsumers, toReplica prometheus.Counter
+	inBytes, inRecords   prometheus.Counter
+	toClients, toReplica prometheus.Counter
 }
 
 func newMetrics(s *Set, r prometheus.Registerer) *metrics {
@@ -85,7 +85,7 @@ func (m *metrics) topic(name string) *topicMetrics {
 	if t == nil {
 		t = &topicMetrics{
 			inBytes: m.inBytes.WithLabelValues(name), inRecords: m.inRecords.WithLabelValues(name),
-			toConsumers: m.outBytes.WithLabelValues(name, "consumer"), toReplica: m.outBytes.WithLabelValues(name, "replica"),
+			toClients: m.outBytes.WithLabelValues(name, "client"), toReplica: m.outBytes.WithLabelValues(name, "replica"),
 		}
 		m.mu.topics[name] = t
 	}
@@ -114,6 +114,6 @@ func (t *topicMetrics) sent(bytes int, replica bool) {
 	case replica:
 		t.toReplica.Add(float64(bytes))
 	default:
-		t.toConsumers.Add(float64(bytes))
+		t.toClients.Add(float64(bytes))
 	}
 }
