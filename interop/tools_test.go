@@ -49,7 +49,7 @@ var toolRuns = []toolRun{
 	{topicCommand + "--describe --unavailable-partitions", 0, []string{`^$`}},
 
 	{"ProducerPerformance --topic tools --num-records 20000 --record-size 100 --throughput -1 --command-property bootstrap.servers={B} acks=all compression.type=lz4 batch.size=1000",
-		0, []string{`^20000 records sent, [\d.]+ records/sec`}},
+		0, []string{`(?m)^20000 records sent, [\d.]+ records/sec`}},
 	{"GetOffsetShell --bootstrap-server {B} --topic-partitions assigned:0-2", 0, []string{`^assigned:0:0\nassigned:1:0\n$`}},
 	{offsets + "--time earliest", 0, []string{`^tools:0:0\ntools:1:0\ntools:2:0\ntools:3:0\n$`}},
 	{offsets + "--time max-timestamp", 0, []string{`^(tools:\d:\d+\n){4}$`}},

@@ -50,7 +50,9 @@ public class WordCount {
             .toStream().mapValues(String::valueOf)
             .to("counts", Produced.with(Serdes.String(), Serdes.String()));
         KafkaStreams streams = new KafkaStreams(b.build(), p);
-        streams.setStateListener((now, before) -> say(words[1], now.toString()));
+        streams.setStateListener((now, before) -> {
+            if (now != KafkaStreams.State.NOT_RUNNING) say(words[1], now.toString()); // which close says, perhaps before this
+        });
         streams.setUncaughtExceptionHandler(e -> {
             say(words[1], "died " + e);
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
