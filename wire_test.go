@@ -53,7 +53,7 @@ func (g target) want(ottla, apache string) string {
 }
 
 // answerWithin is how long a test waits for an answer, or for the close of a connection, before it calls the broker silent.
-const answerWithin = 10 * time.Second
+const answerWithin = 30 * time.Second
 
 // What can come of a request beside an error code.
 const (

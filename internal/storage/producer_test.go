@@ -247,6 +247,7 @@ func TestMaxProducers(t *testing.T) {
 		time.Sleep(time.Minute)
 		for id := int64(1000); id < 1500; id++ { // one producer each, every so often
 			time.Sleep(100 * time.Millisecond)
+			synctest.Wait() // the trimming that may be due at this very moment
 			send(logs[2], id, 0, 0)
 			if id%50 == 0 {
 				send(logs[1], 3, int32(id-1000)/50, 0)
