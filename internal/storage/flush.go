@@ -237,6 +237,7 @@ func (s *segment) blank() *segment {
 		maxTimestampOffset: s.base, firstTimestamp: -1,
 	}
 	b.size.Store(s.size.Load())
+	b.rotten.Store(s.rotten.Load())
 	b.maxTimestamp.Store(-1)
 	return b
 }

@@ -132,7 +132,7 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 	}
 	limit, err := s.limit(h, upTo, end)
 	if err == nil && limit > 0 {
-		err = s.checkRot(from)
+		err = s.checkRot(max(from, s.base)) // from may lie in a gap before the segment
 	}
 	if err != nil || limit == 0 {
 		h.release()

@@ -136,6 +136,70 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// Around what is rotten the indexes are built anew as far as the segment reaches, and an entry that leads into it misleads nobody.
+func TestIndexesAroundRot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := admit(t, true, 0)
+		b := p.read(p.file(0, logSuffix))
+		for i := range 5 { // headers of no batch
+			b[bytes.Index(b, p.batches[20+i])+8] ^= 0x40
+		}
+		p.write(p.file(0, logSuffix), b)
+		p.opened(0, func(d *Dir, l *Log) {
+			time.Sleep(5 * time.Minute)
+			p.damage(l, []Damage{{From: 200, To: 250}})
+			s := (*l.segments.Load())[0]
+			p.reads(l)
+			if s.rebuild.Load() {
+				t.Error("an index entry that leads into the rot counts as wrong")
+			}
+			s.rebuild.Store(true)
+			if err := l.Flush(l.End().Offset); err != nil {
+				t.Fatal(err)
+			}
+			p.batchesAre(l, prognosis{end: p.end, missing: []int{20, 21, 22, 23, 24}})
+		})
+	})
+}
+
+// A reader in a gap between two segments is not led over what is rotten behind it.
+func TestRotBehindGap(t *testing.T) {
+	fsys := newMem(t)
+	c := testConfig()
+	c.SegmentBytes = 520
+	l := open(t, fsys, LogOptions{Config: c})
+	for _, offset := range []int64{0, 10, 30, 40, 50, 60} { // compaction took 20 to 29
+		b, _ := build(t, record.BatchOptions{BaseOffset: offset}, 10, 10, 1)
+		if _, err := l.AppendAsFollower(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := (*l.segments.Load())[1]
+	if s.base != 30 {
+		t.Fatalf("the second segment begins at %d", s.base)
+	}
+	if err := l.Flush(70); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fsys.OpenReadWrite(s.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{1, 2, 3}, 70); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.scrub(t.Context(), s, 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Damage(); len(d) != 1 || d[0].From != 30 || d[0].To != 40 {
+		t.Fatalf("damage %+v", d)
+	}
+	var corrupt *CorruptError
+	if s, err := l.Read(25, 1000, l.End(), true); !errors.As(err, &corrupt) {
+		t.Errorf("a read at offset 25 gives the batch at %d, %v", s.FirstOffset, err)
+	}
+}
+
 // Scrubbing takes no more than its share of the disk, and leaves alone what is appended to, and what was read or sealed lately.
 func TestScrubPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -331,7 +331,7 @@ func (w *walker) close() {
 // header or the batch does not fit before the end.
 func (w *walker) next() (h record.Header, pos int64, err error) {
 	for _, r := range w.skip {
-		if r.from == w.pos {
+		if w.pos >= r.from && w.pos < r.to {
 			w.pos = r.to
 		}
 	}
