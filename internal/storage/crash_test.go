@@ -332,6 +332,34 @@ func TestCrashAfterEpochIsTakenBack(t *testing.T) {
 	})
 }
 
+// The names of the files that a process made before it was killed are durable once the next process has flushed what is in them.
+func TestCrashAfterKill(t *testing.T) {
+	for _, keep := range []float64{0, 1} {
+		fsys := newMem(t)
+		c := testConfig()
+		c.SegmentBytes = 300
+		l := open(t, fsys, LogOptions{Config: c})
+		mustAppend(t, l, 2, 50, 1)
+		if err := l.Flush(2); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			mustAppend(t, l, 2, 50, 1)
+		}
+		if n := len(l.Segments()); n < 2 {
+			t.Fatalf("%d segments", n)
+		}
+		l = open(t, fsys, LogOptions{Config: c, RecoveryPoint: 2}) // after a kill
+		if err := l.Flush(8); err != nil || l.Durable() != 8 {
+			t.Fatalf("durable to %d after the flush, %v", l.Durable(), err)
+		}
+		l = open(t, fsys.Crash(keep, rand.New(rand.NewPCG(1, 1))), LogOptions{Config: c, RecoveryPoint: 8})
+		if end := l.End().Offset; end != 8 {
+			t.Errorf("8 records were flushed, %d are there", end)
+		}
+	}
+}
+
 // A disk that could not make the name of one new log durable is not asked again for that of another.
 func TestParentDirFailsForGood(t *testing.T) {
 	fsys := newMem(t)

@@ -836,6 +836,9 @@ func (r *recovery) finish(o *LogOptions, end int64) error {
 	active.begin(now, l.Config())
 	active.writtenBack.Store(active.size.Load())
 	l.segments.Store(&r.segments)
+	if !r.clean {
+		l.dirChanged.Store(true) // a process that was killed may have made files whose names no crash survives yet
+	}
 	for _, s := range r.segments[:len(r.segments)-1] {
 		s.drop() // a log may have many, and nobody reads them yet
 	}
