@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"ottla/internal/record"
 	"ottla/internal/vfs"
@@ -358,6 +360,60 @@ func TestCrashAfterKill(t *testing.T) {
 			t.Errorf("8 records were flushed, %d are there", end)
 		}
 	}
+}
+
+// What follows a truncation is not taken for what once was durable there: its leader epochs are read from it, and nothing counts as lost.
+func TestKillAfterTruncation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := testConfig()
+		c.SegmentBytes = 300
+		o := DirOptions{FS: newMem(t), Path: root, NodeID: 1, FlushInterval: -1, LogConfig: func(string) LogConfig { return c }}
+		d := loaded(t, o)
+		l, err := d.Create("t", 0, topicID, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		follow := func(epoch int32, to int64) {
+			t.Helper()
+			for l.End().Offset < to {
+				b, _ := build(t, record.BatchOptions{LeaderEpoch: epoch, BaseOffset: l.End().Offset}, 10, 10, 1)
+				if _, err := l.AppendAsFollower(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		killed := func() {
+			t.Helper()
+			if err := d.Close(t.Context(), 1, false); err != nil {
+				t.Fatal(err)
+			}
+			d = loaded(t, o)
+			l = d.Log(TopicPartition{"t", 0})
+		}
+		follow(1, 200)
+		if err := l.Flush(200); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second) // a checkpoint says so
+		killed()                    // which counts as well if another process has written it
+		if err := l.TruncateTo(50); err != nil {
+			t.Fatal(err)
+		}
+		follow(2, 100)
+		follow(3, 150)
+		killed()
+		if _, lost := l.LostTo(); lost || l.End().Offset != 150 || len(l.Damage()) > 0 {
+			t.Errorf("the log ends at %d, lost %v, damage %+v", l.End().Offset, lost, l.Damage())
+		}
+		for offset := range int64(150) {
+			if epoch, want := l.EpochAt(offset), int32(offset/50+1); epoch != want {
+				t.Fatalf("offset %d is of leader epoch %d, want %d", offset, epoch, want)
+			}
+		}
+		if err := d.Close(t.Context(), 1, true); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A disk that could not make the name of one new log durable is not asked again for that of another.

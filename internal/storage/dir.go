@@ -109,8 +109,8 @@ type Dir struct {
 		highWatermarks map[TopicPartition]int64 // as read at start
 		current        func() map[TopicPartition]int64
 	}
-	checkpointing chan struct{} // one slot: who writes checkpoints, and what was written last
-	written       map[string]map[TopicPartition]int64
+	checkpointing chan struct{}                       // one slot: who writes checkpoints, and what was written last
+	written       map[string]map[TopicPartition]int64 // of the recovery points also what was found at start
 }
 
 // OpenDir makes the directory if it is not there, locks it, reads meta.properties and takes the clean-shutdown marker. A
@@ -239,6 +239,9 @@ func (d *Dir) Load(ctx context.Context) ([]*Log, error) {
 	points := d.readCheckpoint(recoveryPointFile)
 	starts := d.readCheckpoint(logStartFile)
 	d.mu.highWatermarks = d.readCheckpoint(highWatermarkFile)
+	if len(points) > 0 {
+		d.written[recoveryPointFile] = maps.Clone(points)
+	}
 	found, err := d.partitions()
 	if err != nil {
 		return nil, d.health.fail(err)
@@ -342,7 +345,7 @@ func (d *Dir) logOptions(tp TopicPartition, id uuid.UUID, c LogConfig, point, st
 	return LogOptions{
 		FS: d.o.FS, Path: filepath.Join(d.o.Path, tp.String()), Topic: tp.Topic, Partition: tp.Partition, TopicID: id,
 		Config: c, Clean: d.clean, RecoveryPoint: point, StartOffset: start, Logger: d.o.Logger,
-		health: d.health, parent: d.parent, budget: &d.budget, attend: d.queue.push, remove: d.janitor.add,
+		health: d.health, parent: d.parent, budget: &d.budget, attend: d.queue.push, lowered: d.lowerRecoveryPoint, remove: d.janitor.add,
 	}
 }
 
@@ -509,6 +512,17 @@ func (d *Dir) checkpoint() error {
 		d.written[c.name] = c.offsets
 	}
 	return nil
+}
+
+// lowerRecoveryPoint writes the checkpoints if a recovery point stands there that is behind offset, where the log is about to be cut.
+func (d *Dir) lowerRecoveryPoint(tp TopicPartition, offset int64) error {
+	d.checkpointing <- struct{}{}
+	behind := d.written[recoveryPointFile][tp] > offset
+	<-d.checkpointing
+	if !behind {
+		return nil
+	}
+	return d.checkpoint()
 }
 
 // Close ends the background work, closes all logs, several at a time, and gives the lock back. If clean is set and all

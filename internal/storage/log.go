@@ -58,7 +58,9 @@ type LogOptions struct {
 	parent *parentDir      // of the Dir; nil: the log is on its own
 	budget *producerBudget // of the Dir; nil: no bound
 	attend func(*Log)      // asks the Dir's flusher for attention; may be nil
-	remove func([]removal) // takes over files to be removed later; nil removes them at once
+	// lowered has the Dir's checkpoint say no more than offset is durable; nil without a Dir.
+	lowered func(tp TopicPartition, offset int64) error
+	remove  func([]removal) // takes over files to be removed later; nil removes them at once
 }
 
 // health is shared by the logs of a directory: they fail together.
@@ -105,6 +107,7 @@ type Log struct {
 	health  *health
 	parent  *parentDir
 	attend  func(*Log)
+	lowered func(tp TopicPartition, offset int64) error
 	remove  func([]removal)
 
 	config    atomic.Pointer[LogConfig]

@@ -32,7 +32,7 @@ func OpenLog(o LogOptions) (*Log, error) {
 	}
 	l := &Log{
 		fs: o.FS, path: o.Path, tp: TopicPartition{o.Topic, o.Partition}, health: o.health,
-		parent: o.parent, attend: o.attend, remove: o.remove,
+		parent: o.parent, attend: o.attend, lowered: o.lowered, remove: o.remove,
 		appending: make(chan struct{}, 1), flushing: make(chan struct{}, 1), lost: -1,
 		logger: o.Logger.With("topic", o.Topic, "partition", o.Partition),
 	}

@@ -47,7 +47,9 @@ func (l *Log) TruncateFullyAndStartAt(offset int64) error {
 
 func (l *Log) startAt(offset int64) error {
 	gone := *l.segments.Load()
-	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), offset))
+	if err := l.lowerRecoveryPoint(offset); err != nil {
+		return err
+	}
 	if err := l.discard(gone); err != nil {
 		return err
 	}
@@ -68,10 +70,24 @@ func (l *Log) startAt(offset int64) error {
 	return l.restoreProducers()
 }
 
+// lowerRecoveryPoint takes the recovery point back to offset, in the Dir's checkpoint too, before anything is cut. Else what is appended
+// behind offset would be trusted after a crash up to where the log once was durable, unread, and its leader epochs
+// missed; and a log that is shorter now would count as one that lost its tail. Source: Kafka's LogManager.truncateTo, which
+// writes the checkpoint once it has cut. The flush slot is held.
+func (l *Log) lowerRecoveryPoint(offset int64) error {
+	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), offset))
+	if l.lowered == nil {
+		return nil
+	}
+	return l.lowered(l.tp, offset)
+}
+
 func (l *Log) truncate(segments []*segment, offset int64) error {
 	i := segmentAt(segments, offset)
 	s := segments[i]
-	l.recoveryPoint.Store(min(l.recoveryPoint.Load(), offset))
+	if err := l.lowerRecoveryPoint(offset); err != nil {
+		return err
+	}
 	pos, err := s.truncatePos(offset)
 	if err != nil {
 		return err
