@@ -84,8 +84,8 @@ func (m *Machine) prepareRebalance(g *classicGroup) {
 	if g.state == stateCompletingRebalance {
 		for _, mem := range g.order {
 			mem.assignment = nil
-			m.answerSync(mem, syncAnswer{code: kerr.RebalanceInProgress.Code})
 		}
+		m.answerSyncs(g, func(*classicMember) syncAnswer { return syncAnswer{code: kerr.RebalanceInProgress.Code} })
 	}
 	clear(g.pendingSync)
 	m.timers.cancel(timer{syncTimer, g.id, ""})
@@ -266,6 +266,16 @@ func (m *Machine) answerSync(mem *classicMember, a syncAnswer) bool {
 	m.answer(mem.sync.ticket, a.response(mem.sync.version))
 	mem.sync = nil
 	return true
+}
+
+// answerSyncs answers all SyncGroups that are parked. Their members' sessions begin anew: they may have ended unheeded meanwhile. Source:
+// propagateAssignment.
+func (m *Machine) answerSyncs(g *classicGroup, answer func(*classicMember) syncAnswer) {
+	for _, mem := range g.order {
+		if m.answerSync(mem, answer(mem)) {
+			m.hear(g, mem)
+		}
+	}
 }
 
 func (a syncAnswer) response(version int16) *kmsg.SyncGroupResponse {

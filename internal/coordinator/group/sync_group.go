@@ -76,18 +76,11 @@ func (m *Machine) assign(g *classicGroup, assignments []kmsg.SyncGroupRequestGro
 		of[a.MemberID] = a.MemberAssignment
 	}
 	if !m.persist(g, func(mem *classicMember) []byte { return of[mem.id] }) {
-		for _, mem := range g.order {
-			mem.assignment = nil
-			m.answerSync(mem, syncAnswer{code: kerr.UnknownServerError.Code})
-		}
+		m.answerSyncs(g, func(*classicMember) syncAnswer { return syncAnswer{code: kerr.UnknownServerError.Code} })
 		m.prepareRebalance(g)
 		return
 	}
-	for _, mem := range g.order {
-		if m.answerSync(mem, g.assigned(mem)) {
-			m.hear(g, mem)
-		}
-	}
+	m.answerSyncs(g, g.assigned)
 }
 
 // persist writes the group with these assignments, and is false if no record can hold it.
