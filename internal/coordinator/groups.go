@@ -106,10 +106,11 @@ func (g *Groups) lead(change metadata.TopicChange) {
 			g.resign(p.ID)
 			continue
 		}
-		if l := g.loop(p.ID); l != nil && p.Old != nil {
+		if l := g.loop(p.ID); l != nil && p.Old != nil && p.New.LeaderEpoch <= p.Old.LeaderEpoch+1 {
 			l.epoch.Store(p.New.LeaderEpoch)
 			continue
 		}
+		g.resign(p.ID) // between the epochs of one delta another broker may have led, and written
 		log, err := g.find(change.ID(), p.ID)
 		if err != nil {
 			g.logger.Error("cannot coordinate the groups of a partition: its log is not here", "topic", GroupTopic, "partition", p.ID, "error", err)

@@ -158,14 +158,15 @@ func (b *broker) topic(name string, n int32, leader int32) []records.Message {
 }
 
 // leader moves the leadership of all partitions of __consumer_offsets.
-func (b *broker) leader(id int32) {
-	var out []records.Message
+func (b *broker) leader(id int32) { b.apply(leaderChanges(id)...) }
+
+func leaderChanges(id int32) (out []records.Message) {
 	for p := range int32(partitions) {
 		r := records.NewPartitionChangeRecord()
 		r.TopicID, r.PartitionID, r.Leader = uuid.UUID{0: '_', 15: 200}, p, id
 		out = append(out, r)
 	}
-	b.apply(out...)
+	return out
 }
 
 func (b *broker) apply(changes ...records.Message) {
@@ -293,6 +294,23 @@ func TestLeadershipGoesAndComes(t *testing.T) {
 		want(t, "fetch after loading", b.committed("g"), "6") // it was in the log after all
 		b.groups.Close()
 		want(t, "fetch after the end", b.committed("g"), "NOT_COORDINATOR")
+	})
+}
+
+// TestLeadershipGoesAndComesInOneDelta: what another broker wrote meanwhile counts, even if this one hears of it when it leads again.
+func TestLeadershipGoesAndComesInOneDelta(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBroker(t)
+		want(t, "commit", commitCode(b.ask(commit("g", 5))()), 0)
+		other := newBroker(t)
+		want(t, "a commit that makes the log longer", commitCode(other.ask(commit("g", 5))()), 0)
+		want(t, "commit elsewhere", commitCode(other.ask(commit("g", 6))()), 0)
+		log, is := b.logOf("g"), other.logOf("g")
+		log.b, log.starts, log.ends, log.end, log.hw = is.b, is.starts, is.ends, is.end, is.hw
+
+		b.apply(append(leaderChanges(2), leaderChanges(1)...)...)
+		want(t, "fetch", b.committed("g"), "6")
+		want(t, "commit", commitCode(b.ask(commit("g", 7))()), 0)
 	})
 }
 
