@@ -14,7 +14,7 @@ import (
 	"ottla/internal/uuid"
 )
 
-// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848). All of it is durable but seen.
+// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848). All of it is durable but seen and settings.
 type consumerGroup struct {
 	id              string
 	epoch           int32
@@ -30,6 +30,12 @@ type consumerGroup struct {
 	owner map[topicPartition]string
 	// seen is the image that metadataHash was last held against.
 	seen uint64
+	// settings are the group's as long as the machine has that image and those Settings.
+	settings struct {
+		consumerSettings
+		image uint64
+		of    *Settings
+	}
 	// old: the log has a ConsumerGroupPartitionMetadata record, as coordinators before Kafka 4.1 wrote it. Nobody reads it any more; it is to go.
 	old bool
 }
@@ -206,9 +212,13 @@ func migrationPolicy(name string) MigrationPolicy {
 	return MigrationPolicy{}
 }
 
-// consumerSettings returns a group's settings.
+// consumerSettings returns a group's settings. They are asked for with every heartbeat, and seldom change.
 func (m *Machine) consumerSettings(g *consumerGroup) consumerSettings {
-	return m.settings.consumer(m.image.Config(metadata.Resource{Type: metadata.GroupConfig, Name: g.id}))
+	if s := &g.settings; s.image != m.imageSeq || s.of != m.settings {
+		s.image, s.of = m.imageSeq, m.settings
+		s.consumerSettings = m.settings.consumer(m.image.Config(metadata.Resource{Type: metadata.GroupConfig, Name: g.id}))
+	}
+	return g.settings.consumerSettings
 }
 
 // hearConsumer notes a sign of life of a member.

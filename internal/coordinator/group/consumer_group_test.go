@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ottla/internal/metadata"
 	"ottla/internal/protocol/records"
 )
 
@@ -86,4 +87,37 @@ func TestGroupSettingsInBounds(t *testing.T) {
 	if got, want := strings.Join([]string{s.sessionTimeout.String(), s.heartbeatInterval.String(), s.assignmentInterval.String()}, " "), "45s 7s 5s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+}
+
+// TestGroupSettingsChange: a group heeds what it sets for itself, and the broker for all, from its next heartbeat on.
+func TestGroupSettingsChange(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", 1)
+	heartbeat := func(epoch int32) (intervalMs int32) {
+		r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		r.Version, r.Group, r.MemberID, r.MemberEpoch, r.RebalanceTimeoutMillis = 1, "g", "m", epoch, 30000
+		r.SubscribedTopicNames, r.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		_, answers := w.do(r, "c")
+		return answers[0].Response.(*kmsg.ConsumerGroupHeartbeatResponse).HeartbeatIntervalMillis
+	}
+	want := func(what string, got, want int32) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: heartbeats every %d ms, want %d", what, got, want)
+		}
+	}
+	want("join", heartbeat(0), 5000)
+
+	w.config = parse(t, "group.consumer.heartbeat.interval.ms=6000")
+	w.machine.Configure(NewSettings(w.config))
+	want("the broker's setting", heartbeat(2), 6000)
+
+	d := metadata.NewDelta(w.image)
+	seven := "7000"
+	if err := d.Replay(&records.ConfigRecord{ResourceType: int8(metadata.GroupConfig), ResourceName: "g", Name: "consumer.heartbeat.interval.ms", Value: &seven}); err != nil {
+		t.Fatal(err)
+	}
+	w.image = d.Apply(w.image.Offset+1, 1)
+	w.take(w.machine.SetImage(w.now, w.image, nil))
+	want("the group's own", heartbeat(2), 7000)
 }

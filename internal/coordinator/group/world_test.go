@@ -44,13 +44,19 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-func newWorld(t tester, set ...string) *world {
+// parse returns the configuration of a broker with some settings.
+func parse(t tester, set ...string) *config.Config {
+	t.Helper()
 	c, err := config.Parse(config.Sources{Set: append([]string{"node.id=1", "process.roles=broker,controller", "controller.quorum.voters=1@localhost:9093",
 		"listeners=PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names=CONTROLLER", "log.dirs=/d"}, set...)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, now: time.UnixMilli(1_000_000), image: metadata.Empty, config: c, started: map[Ticket]kmsg.Request{}, topics: map[string]int32{}, ofTopic: map[string]uuid.UUID{}}
+	return c
+}
+
+func newWorld(t tester, set ...string) *world {
+	w := &world{t: t, now: time.UnixMilli(1_000_000), image: metadata.Empty, config: parse(t, set...), started: map[Ticket]kmsg.Request{}, topics: map[string]int32{}, ofTopic: map[string]uuid.UUID{}}
 	w.machine, w.shadow = w.newMachine(), w.newMachine()
 	w.take(w.machine.Loaded(w.now))
 	return w
