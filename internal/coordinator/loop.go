@@ -63,6 +63,7 @@ type loop struct {
 	held    []heldAnswer // answered, but not replicated; in the order of end and of deadline
 	end     int64        // log end that the machine's state is at
 	buf     []byte       // of the batch
+	scratch []byte       // of a record
 	pending []group.Record
 }
 
@@ -79,12 +80,21 @@ const (
 // created, which takes 100 ms on an idle machine; a client that is refused would ask as often as every 100 ms.
 const patience = 500 * time.Millisecond
 
-// A heldAnswer waits for the high watermark.
+// A heldAnswer waits for the high watermark. It is a response, or what a survey found.
 type heldAnswer struct {
 	call     *call
-	leave    func()
+	response kmsg.Response
+	groups   []group.Status
 	end      int64 // it leaves at a high watermark of this
 	deadline time.Time
+}
+
+func (h *heldAnswer) leave() {
+	if h.call.survey != nil {
+		h.call.survey(h.groups)
+		return
+	}
+	h.call.done(h.response)
 }
 
 // start begins to serve a partition.
@@ -344,8 +354,7 @@ func (l *loop) turn(now time.Time) error {
 	}
 	for _, c := range inbox {
 		if c.survey != nil {
-			groups := l.machine.Survey()
-			l.held = append(l.held, heldAnswer{call: c, leave: func() { c.survey(groups) }, end: unknownEnd})
+			l.held = append(l.held, heldAnswer{call: c, groups: l.machine.Survey(), end: unknownEnd})
 			continue
 		}
 		l.ticket++
@@ -373,7 +382,7 @@ func (l *loop) collect(out group.Output) {
 	for _, a := range out.Answers {
 		c := l.calls[a.Ticket]
 		delete(l.calls, a.Ticket)
-		l.held = append(l.held, heldAnswer{call: c, leave: func() { c.done(a.Response) }, end: unknownEnd})
+		l.held = append(l.held, heldAnswer{call: c, response: a.Response, end: unknownEnd})
 	}
 }
 
@@ -401,10 +410,13 @@ func (l *loop) appendSome(now time.Time) error {
 	n := 0
 	for ; n < len(l.pending); n++ {
 		r := &l.pending[n]
-		out := record.Record{Timestamp: now.UnixMilli(), Key: records.AppendKey(nil, r.Key)}
+		buf := records.AppendKey(l.scratch[:0], r.Key)
+		out := record.Record{Timestamp: now.UnixMilli(), Key: buf}
 		if r.Value != nil {
-			out.Value = records.AppendValue(nil, r.Value, r.Version)
+			buf = records.AppendValue(buf, r.Value, r.Version)
+			out.Key, out.Value = buf[:len(out.Key)], buf[len(out.Key):]
 		}
+		l.scratch = buf
 		if n > 0 && b.Size()+len(out.Key)+len(out.Value)+recordOverhead > s.maxBatchBytes {
 			break
 		}
@@ -414,6 +426,9 @@ func (l *loop) appendSome(now time.Time) error {
 	l.buf = batch
 	if cap(l.buf) > keptBuffer {
 		l.buf = nil
+	}
+	if cap(l.scratch) > keptBuffer {
+		l.scratch = nil
 	}
 	end, err := l.log.Append(batch, l.epoch.Load())
 	if err != nil {
@@ -429,7 +444,7 @@ func (l *loop) appendSome(now time.Time) error {
 
 const (
 	recordOverhead = 32      // bytes of a record beside key and value, at most
-	keptBuffer     = 1 << 20 // bytes of a batch buffer that is kept between turns
+	keptBuffer     = 1 << 20 // bytes of a buffer that is kept between turns
 )
 
 // release lets out the answers whose records are replicated, and refuses those that waited too long.

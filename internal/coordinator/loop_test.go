@@ -128,26 +128,32 @@ type broker struct {
 
 const partitions = 3
 
-func newBroker(t *testing.T, set ...string) *broker {
+// parse returns the configuration of a broker with some settings.
+func parse(t testing.TB, set ...string) *config.Config {
+	t.Helper()
 	c, err := config.Parse(config.Sources{Set: append([]string{"node.id=1", "process.roles=broker,controller", "controller.quorum.voters=1@localhost:9093",
 		"listeners=PLAINTEXT://:9092,CONTROLLER://:9093", "controller.listener.names=CONTROLLER", "log.dirs=/d", "group.initial.rebalance.delay.ms=0"}, set...)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func newBroker(t *testing.T, set ...string) *broker {
 	b := &broker{t: t, image: metadata.Empty}
 	for range partitions {
 		b.logs = append(b.logs, &memLog{})
 	}
-	b.groups = NewGroups(Options{NodeID: 1, Config: c, Logger: slog.New(slog.DiscardHandler),
+	b.groups = NewGroups(Options{NodeID: 1, Config: parse(t, set...), Logger: slog.New(slog.DiscardHandler),
 		Log: func(_ uuid.UUID, p int32) (Log, error) { return b.logs[p], nil }})
 	t.Cleanup(b.groups.Close)
 	b.apply(&records.FeatureLevelRecord{Name: protocol.FeatureGroup, FeatureLevel: 1})
-	b.apply(b.topic(GroupTopic, partitions, 1)...)
-	b.apply(b.topic("t", 2, 1)...)
+	b.apply(newTopic(GroupTopic, partitions, 1)...)
+	b.apply(newTopic("t", 2, 1)...)
 	return b
 }
 
-func (b *broker) topic(name string, n int32, leader int32) []records.Message {
+func newTopic(name string, n int32, leader int32) []records.Message {
 	id := uuid.UUID{0: name[0], 15: 200}
 	out := []records.Message{&records.TopicRecord{Name: name, TopicID: id}}
 	for p := range n {
@@ -433,7 +439,7 @@ func TestCommitOfANewTopic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroker(t)
 		d := metadata.NewDelta(b.image)
-		for _, m := range b.topic("n", 1, 1) {
+		for _, m := range newTopic("n", 1, 1) {
 			if err := d.Replay(m); err != nil {
 				t.Fatal(err)
 			}

@@ -17,9 +17,11 @@ func (m *Machine) offsetCommit(req *kmsg.OffsetCommitRequest) *kmsg.OffsetCommit
 		expireMs = m.nowMs() + req.RetentionTimeMillis
 	}
 	resp := req.ResponseKind().(*kmsg.OffsetCommitResponse)
+	resp.Topics = make([]kmsg.OffsetCommitResponseTopic, 0, len(req.Topics))
 	for i := range req.Topics {
 		t := &req.Topics[i]
 		rt := kmsg.OffsetCommitResponseTopic{Topic: t.Topic, TopicID: t.TopicID}
+		rt.Partitions = make([]kmsg.OffsetCommitResponseTopicPartition, 0, len(t.Partitions))
 		for j := range t.Partitions {
 			p := &t.Partitions[j]
 			code := codeOf(m.checkPartition(req, t, p.Partition))

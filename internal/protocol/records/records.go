@@ -15,6 +15,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 )
 
 // A Message is one of the generated structs, by pointer.
@@ -36,10 +37,16 @@ func Append(dst []byte, m Message, version int16) []byte {
 	if err := checkVersion(m, version); err != nil {
 		panic(err.Error())
 	}
-	w := writer{b: dst, flexible: m.flexible(version)}
-	m.encode(&w, version)
-	return w.b
+	w := writers.Get().(*writer)
+	w.b, w.flexible = dst, m.flexible(version)
+	m.encode(w, version)
+	dst, w.b = w.b, nil
+	writers.Put(w)
+	return dst
 }
+
+// writers are kept, as one that is handed to an interface is on the heap.
+var writers = sync.Pool{New: func() any { return new(writer) }}
 
 // Decode reads a message alone, and all of b, into m. Tagged fields that are not known are passed over; on
 // an error m is in no useful state.
