@@ -100,6 +100,23 @@ func (o *offsets) keys(group string) []offsetKey {
 	return slices.SortedFunc(maps.Keys(seen), compareKeys)
 }
 
+// ofTopic returns all partitions of a topic that have an offset of any group, committed or pending, in order.
+func (o *offsets) ofTopic(topic string) []offsetKey {
+	seen := map[offsetKey]struct{}{}
+	collect := func(groups map[string]groupOffsets) {
+		for group, topics := range groups {
+			for p := range topics[topic] {
+				seen[offsetKey{group, topic, p}] = struct{}{}
+			}
+		}
+	}
+	collect(o.committed)
+	for _, groups := range o.pending {
+		collect(groups)
+	}
+	return slices.SortedFunc(maps.Keys(seen), compareKeys)
+}
+
 func (o *offsets) add(k offsetKey, c offset, producerID int64) {
 	o.seq++
 	c.seq = o.seq
@@ -205,22 +222,13 @@ func (m *Machine) emitOffsetTombstone(k offsetKey) {
 
 // deleteOffsetsOfTopic removes what any group committed for a topic that was deleted, but not for another of its name.
 func (m *Machine) deleteOffsetsOfTopic(t DeletedTopic) {
-	groups := map[string]struct{}{}
-	for g := range m.offsets.committed {
-		groups[g] = struct{}{}
-	}
-	for g := range m.offsets.open {
-		groups[g] = struct{}{}
-	}
-	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		for _, k := range m.offsets.keys(g) {
-			if k.topic == t.Name && m.offsets.isOf(k, t.ID) {
-				m.emitOffsetTombstone(k)
-			}
+	for _, k := range m.offsets.ofTopic(t.Name) {
+		if m.offsets.isOf(k, t.ID) {
+			m.emitOffsetTombstone(k)
 		}
 	}
 }
 
 func compareKeys(a, b offsetKey) int {
-	return cmp.Or(strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+	return cmp.Or(strings.Compare(a.group, b.group), strings.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
 }
