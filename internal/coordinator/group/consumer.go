@@ -14,7 +14,7 @@ import (
 	"ottla/internal/uuid"
 )
 
-// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848). All of it is durable but seen and settings.
+// A consumerGroup is a group whose coordinator assigns the partitions (KIP-848). All of it is durable but seen, matched and settings.
 type consumerGroup struct {
 	id              string
 	epoch           int32
@@ -28,8 +28,8 @@ type consumerGroup struct {
 	regexes         map[string]*resolvedRegex
 	// owner is who has a partition, or has to give it back still: nobody else may be given it.
 	owner map[topicPartition]string
-	// seen is the image that metadataHash was last held against.
-	seen uint64
+	// seen is the image that metadataHash was last held against, matched is the topicsSeq that the expressions were.
+	seen, matched uint64
 	// settings are the group's as long as the machine has that image and those Settings.
 	settings struct {
 		consumerSettings

@@ -333,23 +333,24 @@ func (m *Machine) forgetRegex(g *consumerGroup, regex string) {
 	m.emit(Record{Key: &records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: regex}})
 }
 
-// resolve finds the topics of the group's regular expressions: of those that are new, and of all if the topics changed or
+// resolve finds the topics of the group's regular expressions: of those that are new, and of all if a topic came or went or
 // some time has passed, as who may see what can change as well. It reports whether a match did. (Apache does it beside the heartbeat, every
 // ten seconds at most: what a new expression matches is assigned with a later one, and so is a new topic.)
 func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
 	for _, re := range slices.Sorted(maps.Keys(g.tally.regexes)) {
 		known := g.regexes[re]
-		if known != nil && g.seen == m.imageSeq && known.isFresh(m.nowMs(), m.settings.RegexRefreshInterval.Milliseconds()) {
+		if known != nil && g.matched == m.topicsSeq && known.isFresh(m.nowMs(), m.settings.RegexRefreshInterval.Milliseconds()) {
 			continue
 		}
 		topics := m.matching(re, op.MayDescribe)
-		if known != nil && slices.Equal(topics, known.topics) && g.seen != m.imageSeq {
-			continue // only the image was new
+		if known != nil && slices.Equal(topics, known.topics) && g.matched != m.topicsSeq {
+			continue // it matches none of the topics that came or went
 		}
 		changed = changed || known == nil && len(topics) > 0 || known != nil && !slices.Equal(topics, known.topics)
 		m.emit(Record{&records.ConsumerGroupRegularExpressionKey{GroupID: g.id, RegularExpression: re},
 			&records.ConsumerGroupRegularExpressionValue{Topics: topics, Version: m.image.Offset, Timestamp: m.nowMs()}, 0})
 	}
+	g.matched = m.topicsSeq
 	return changed
 }
 

@@ -121,3 +121,36 @@ func TestGroupSettingsChange(t *testing.T) {
 	w.take(w.machine.SetImage(w.now, w.image, nil))
 	want("the group's own", heartbeat(2), 7000)
 }
+
+// TestExpressionsAreMatchedSeldom: against all topics when one came or went, not for whatever else is new in the cluster.
+func TestExpressionsAreMatchedSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.topic("t", 1)
+	looks := 0
+	beat := func(epoch int32) {
+		r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		r.Version, r.Group, r.MemberID, r.MemberEpoch, r.RebalanceTimeoutMillis = 1, "g", "m", epoch, 30000
+		r.SubscribedTopicRegex, r.Topics = kmsg.StringPtr("."), []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		w.tickets++
+		w.started[w.tickets] = r
+		w.take(w.machine.Step(w.now, Op{Ticket: w.tickets, Request: r, MayDescribe: func(string) bool { looks++; return true }}))
+	}
+	want := func(what string, want int) {
+		t.Helper()
+		if looks != want {
+			t.Errorf("%s: %d topics were looked at, want %d", what, looks, want)
+		}
+	}
+	beat(0)
+	want("join", 1)
+	w.topic("t", 2)
+	beat(2)
+	want("a topic has another partition", 1)
+	w.topic("u", 1)
+	beat(2)
+	want("another topic", 3)
+	w.topic("t", 0)
+	beat(2)
+	want("a topic less", 4)
+	w.checkReplay()
+}

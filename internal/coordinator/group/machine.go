@@ -68,12 +68,12 @@ type Output struct {
 type Machine struct {
 	settings *Settings
 	image    *metadata.Image
-	// imageSeq counts the images, so that a group knows whether it has seen this one. racks are those of the brokers in it, digests
-	// those of topics, by id, that metadataHash has needed.
-	imageSeq uint64
-	racks    map[int32]string
-	digests  map[uuid.UUID]topicDigest
-	newID    func() uuid.UUID
+	// imageSeq counts the images, and topicsSeq those in which a topic came or went, so that a group knows whether it has seen this one. racks
+	// are those of the brokers in it, digests those of topics, by id, that metadataHash has needed.
+	imageSeq, topicsSeq uint64
+	racks               map[int32]string
+	digests             map[uuid.UUID]topicDigest
+	newID               func() uuid.UUID
 
 	now     time.Time // of the running step
 	out     Output    // of the running step
@@ -103,7 +103,7 @@ func New(o Options) *Machine {
 	if o.NewID == nil {
 		o.NewID = uuid.Random
 	}
-	m := &Machine{settings: o.Settings, image: o.Image, imageSeq: 1, digests: map[uuid.UUID]topicDigest{}, newID: o.NewID, groups: map[string]*group{},
+	m := &Machine{settings: o.Settings, image: o.Image, imageSeq: 1, topicsSeq: 1, digests: map[uuid.UUID]topicDigest{}, newID: o.NewID, groups: map[string]*group{},
 		offsets: newOffsets()}
 	m.imageChanged(false)
 	return m
@@ -204,6 +204,9 @@ func (m *Machine) Configure(s *Settings) { m.settings = s }
 // their offsets go as well, lest a new topic of the same name inherits them.
 func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []DeletedTopic) Output {
 	m.now = now
+	if len(deletedTopics) > 0 || img.TopicCount() != m.image.TopicCount() {
+		m.topicsSeq++
+	}
 	m.image = img
 	m.imageSeq++
 	m.imageChanged(len(deletedTopics) > 0)
