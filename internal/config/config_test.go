@@ -648,7 +648,7 @@ func TestCheck(t *testing.T) {
 func TestForOneListener(t *testing.T) {
 	const prefix = "listener.name.plaintext."
 	sets := []string{prefix + "max.connections=7", prefix + "max.connection.creation.rate=3", prefix + "connections.max.idle.ms=9",
-		prefix + "num.network.threads=9", prefix + "ssl.key.password=geheim"}
+		prefix + "num.network.threads=9", prefix + "ssl.key.password=geheim", "listener.name.OTHER.max.connections=7"}
 	c := set(t, sets...)
 	for key, want := range map[string]int{"max.connections": 7, "max.connection.creation.rate": 3} {
 		if n, ok := c.ListenerInt("PLAINTEXT", key); n != want || !ok {
@@ -671,7 +671,7 @@ func TestForOneListener(t *testing.T) {
 		verdicts[strings.TrimPrefix(f.Key, prefix)] = f.Verdict
 	}
 	want := map[string]string{"max.connections": "used", "max.connection.creation.rate": "used", "connections.max.idle.ms": "ignored",
-		"num.network.threads": "ignored", "ssl.key.password": "not yet"}
+		"num.network.threads": "ignored", "ssl.key.password": "not yet", "listener.name.OTHER.max.connections": "ignored"}
 	if diff := cmp.Diff(want, verdicts); diff != "" {
 		t.Error(diff)
 	}
@@ -679,7 +679,7 @@ func TestForOneListener(t *testing.T) {
 	for _, w := range c.Warnings() {
 		warned = append(warned, strings.TrimPrefix(w.Key, prefix))
 	}
-	if diff := cmp.Diff([]string{"connections.max.idle.ms", "num.network.threads", "ssl.key.password"}, warned); diff != "" {
+	if diff := cmp.Diff([]string{"listener.name.OTHER.max.connections", "connections.max.idle.ms", "num.network.threads", "ssl.key.password"}, warned); diff != "" {
 		t.Error(diff)
 	}
 }

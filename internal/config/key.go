@@ -200,12 +200,16 @@ var mechanismKeys = []string{
 var perListener = []string{"max.connections", "max.connection.creation.rate"}
 
 // stateOf says what ottla makes of a setting, and why: what the row says of its key, unless the setting is for one listener of what
-// all have in common.
+// all have in common, or of a listener in capitals, which nobody looks for.
 func (k *Key) stateOf(name string) (State, string) {
-	if name == k.Name || slices.Contains(perListener, k.Name) || k.State != Honoured && k.State != Different {
-		return k.State, k.Why
+	switch {
+	case name == k.Name, k.State != Honoured && k.State != Different:
+	case !slices.Contains(perListener, k.Name):
+		return Ignored, "it cannot be set for one listener alone; set " + k.Name
+	case name != strings.ToLower(name):
+		return Ignored, "a listener's prefix is written in small letters; set " + strings.ToLower(name)
 	}
-	return Ignored, "it cannot be set for one listener alone; set " + k.Name
+	return k.State, k.Why
 }
 
 // table is a sorted list of keys with an index.
