@@ -311,7 +311,7 @@ func (m *Machine) syncConsumerGroup(req *kmsg.SyncGroupRequest, g *consumerGroup
 		err = kerr.IllegalGeneration
 	case req.ProtocolType != nil && *req.ProtocolType != consumerProtocol, req.Protocol != nil && *req.Protocol != mem.classic.protocols[0].Name:
 		err = kerr.InconsistentGroupProtocol
-	case g.epoch > mem.epoch && mem.state != memberUnrevoked && g.assignmentEpoch > mem.epoch:
+	case g.assignmentEpoch > mem.epoch && mem.state != memberUnrevoked:
 		m.expectJoin(g, mem)
 		err = kerr.RebalanceInProgress
 	}

@@ -38,7 +38,7 @@ func (m *Machine) offsetCommit(req *kmsg.OffsetCommitRequest) *kmsg.OffsetCommit
 	return resp
 }
 
-// checkCommit says whether the group takes this commit at all. Every commit of a member is a sign of life.
+// checkCommit says whether the group takes this commit at all. A commit of a classic group's member is a sign of life.
 func (m *Machine) checkCommit(req *kmsg.OffsetCommitRequest) *kerr.Error {
 	g := m.groups[req.Group]
 	switch {

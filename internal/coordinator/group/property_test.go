@@ -282,7 +282,10 @@ func (m *model) beat(c *client) {
 	}
 }
 
-func (m *model) leave(c *client) {
+// leave takes a client out for good; or, if it is a static one of the new protocol and means to be back, for a while, to come again with
+// another id.
+func (m *model) leave(c *client, back bool) {
+	back = back && !c.classic && c.instance != nil
 	if c.joining != 0 || c.syncing != 0 {
 		return
 	}
@@ -294,13 +297,19 @@ func (m *model) leave(c *client) {
 		m.answered(answers)
 	} else if c.epoch > 0 {
 		r := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-		r.Version, r.Group, r.MemberID, r.InstanceID, r.MemberEpoch, r.RebalanceTimeoutMillis = 1, groupID, c.id, c.instance, -1, -1
+		r.Version, r.Group, r.MemberID, r.InstanceID, r.MemberEpoch, r.RebalanceTimeoutMillis = 1, groupID, c.id, c.instance, leaveEpoch, -1
+		if back {
+			r.MemberEpoch = leaveStaticEpoch
+		}
 		_, answers := m.do(r, c.name)
 		m.answered(answers)
 	}
 	c.lose()
-	if c.classic {
+	switch {
+	case c.classic:
 		c.id = ""
+	case back:
+		c.id += "'"
 	}
 	c.silent = true
 }
@@ -505,7 +514,7 @@ func underChange(t *rapid.T, classic func(i int) bool) {
 			c := any.Draw(t, "changes")
 			c.silent = !c.silent
 		case 9:
-			m.leave(any.Draw(t, "leaves"))
+			m.leave(any.Draw(t, "leaves"), rapid.Bool().Draw(t, "for a while"))
 		case 10:
 			m.answered(m.restart())
 		case 11:

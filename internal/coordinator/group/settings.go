@@ -21,8 +21,9 @@ type Settings struct {
 	ConsumerAssignors    []string        // group.consumer.assignors, the default first
 	MigrationPolicy      MigrationPolicy // group.consumer.migration.policy
 	RegexRefreshInterval time.Duration   // group.consumer.regex.refresh.interval.ms
-	// MaxRecordBytes bounds one record: max.message.bytes of __consumer_offsets less a batch's header. A group
-	// that would not fit gets UNKNOWN_SERVER_ERROR, as with Apache.
+	// MaxRecordBytes bounds what a member's request puts into one record: message.max.bytes less a batch's header. A classic group that
+	// would not fit gets UNKNOWN_SERVER_ERROR, as with Apache. (The log takes any size, so what grows elsewhere, such as what an expression
+	// matches, is written all the same.)
 	MaxRecordBytes int
 
 	config   *config.Config // for what a group sets for itself
