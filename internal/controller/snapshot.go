@@ -1,11 +1,8 @@
 package controller
 
 import (
-	"fmt"
 	"time"
 
-	"ottla/internal/metadata"
-	"ottla/internal/protocol/records"
 	"ottla/internal/quorum"
 )
 
@@ -31,25 +28,9 @@ func (l *loop) snapshotIfDue(now time.Time) {
 	s.busy = true
 	s.taken(now)
 	l.wg.Go(func() {
-		err := l.quorum.SaveSnapshot(quorum.SnapshotID{EndOffset: img.Offset + 1, Epoch: img.Epoch}, func(emit func([]byte)) error {
-			return writeImage(img, emit)
-		})
+		err := l.quorum.SaveSnapshot(quorum.SnapshotID{EndOffset: img.Offset + 1, Epoch: img.Epoch}, img.WriteSnapshot)
 		s.done <- err // of one slot, and busy keeps it empty
 	})
-}
-
-// writeImage emits an image as framed records.
-func writeImage(img *metadata.Image, emit func([]byte)) (err error) {
-	level := int16(img.MetadataVersion())
-	img.Snapshot(func(m records.Message) {
-		version, ok := records.MetadataRecordVersion(m, level)
-		if !ok {
-			err = fmt.Errorf("the metadata holds a %T, which metadata.version %s has no record for", m, img.MetadataVersion())
-			return
-		}
-		emit(records.AppendMetadata(nil, m, version))
-	})
-	return err
 }
 
 func (l *loop) snapshotDone(err error) {

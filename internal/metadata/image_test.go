@@ -396,13 +396,16 @@ func TestSnapshotAtOldLevel(t *testing.T) {
 		&records.TopicRecord{Name: "a", TopicID: id(1)}, r, &records.UserScramCredentialRecord{Name: "u", Mechanism: 1},
 		&records.RegisterBrokerRecord{BrokerID: 1, LogDirs: []uuid.UUID{id(100)}}, &records.RegisterControllerRecord{ControllerID: 1})
 	versions := map[string]int16{}
-	img.WriteSnapshot(func(value []byte) {
+	err := img.WriteSnapshot(func(value []byte) {
 		m, version, err := records.DecodeMetadata(value)
 		if err != nil {
 			t.Fatal(err)
 		}
 		versions[fmt.Sprintf("%T", m)] = version
 	})
+	if err == nil {
+		t.Error("a snapshot that lacks a SCRAM credential and a controller is taken for whole")
+	}
 	want := map[string]int16{"*records.FeatureLevelRecord": 0, "*records.TopicRecord": 0, "*records.PartitionRecord": 0, "*records.RegisterBrokerRecord": 2}
 	if diff := cmp.Diff(want, versions); diff != "" {
 		t.Error(diff)

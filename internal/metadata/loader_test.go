@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -88,12 +89,12 @@ func TestSnapshotOverImage(t *testing.T) {
 	l := NewLoader(old)
 	d, err := l.Snapshot(99, 7, 5, func(yield func([]byte) error) error {
 		var err error
-		target.WriteSnapshot(func(value []byte) {
+		unwritten := target.WriteSnapshot(func(value []byte) {
 			if err == nil {
 				err = yield(value)
 			}
 		})
-		return err
+		return errors.Join(err, unwritten)
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -50,12 +51,12 @@ func fromSnapshot(t *rapid.T, img *Image) *Image {
 	l := NewLoader(Empty)
 	_, err := l.Snapshot(img.Offset, img.Epoch, 0, func(yield func([]byte) error) error {
 		var err error
-		img.WriteSnapshot(func(value []byte) {
+		unwritten := img.WriteSnapshot(func(value []byte) {
 			if err == nil {
 				err = yield(value)
 			}
 		})
-		return err
+		return errors.Join(err, unwritten)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +276,9 @@ func BenchmarkPartitionChange(b *testing.B) {
 func BenchmarkSnapshot(b *testing.B) {
 	img, _ := largeImage(b, 100_000, 10)
 	var values [][]byte
-	img.WriteSnapshot(func(v []byte) { values = append(values, slices.Clone(v)) })
+	if err := img.WriteSnapshot(func(v []byte) { values = append(values, slices.Clone(v)) }); err != nil {
+		b.Fatal(err)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		l := NewLoader(img)

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -60,18 +61,19 @@ func (img *Image) snapshotFeatures(emit func(records.Message)) {
 }
 
 // WriteSnapshot calls emit with the records of Snapshot as they stand in a file, in the versions
-// that the finalized metadata.version has. What that level cannot express is left out; the controller
-// does not finalize a level that would lose something unless it was told to. The bytes are emit's only until
-// it returns.
-func (img *Image) WriteSnapshot(emit func(value []byte)) {
-	level := int16(max(img.MetadataVersion(), protocol.MetadataVersionMin))
+// that the finalized metadata.version has. What that level cannot express is an error, for a snapshot without it would be another
+// state; the controller finalizes no such level. The bytes are emit's only until it returns.
+func (img *Image) WriteSnapshot(emit func(value []byte)) (err error) {
+	level := max(img.MetadataVersion(), protocol.MetadataVersionMin)
 	var buffer []byte
 	img.Snapshot(func(m records.Message) {
-		version, ok := records.MetadataRecordVersion(m, level)
+		version, ok := records.MetadataRecordVersion(m, int16(level))
 		if !ok {
+			err = fmt.Errorf("the metadata holds a %T, which metadata.version %s has no record for", m, level)
 			return
 		}
 		buffer = records.AppendMetadata(buffer[:0], m, version)
 		emit(buffer)
 	})
+	return err
 }
