@@ -2,7 +2,10 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"time"
 
 	"ottla/internal/metadata"
 	"ottla/internal/protocol/records"
@@ -20,6 +23,10 @@ import (
 func (b *Broker) follow(ctx context.Context) error {
 	cursor := b.quorum.Cursor()
 	loader := metadata.NewLoader(metadata.Empty)
+	snapshots := &snapshots{
+		maxBytes: b.static.Bytes("metadata.log.max.record.bytes.between.snapshots"),
+		interval: b.static.Duration("metadata.log.max.snapshot.interval.ms"), last: time.Now(),
+	}
 	for {
 		event, err := cursor.Next(ctx)
 		if err != nil {
@@ -32,6 +39,9 @@ func (b *Broker) follow(ctx context.Context) error {
 		if delta != nil {
 			b.apply(ctx, delta, loader.Image())
 		}
+		if snapshots.read(event, time.Now()); b.voter == nil {
+			b.snapshotIfDue(ctx, snapshots, loader)
+		}
 	}
 }
 
@@ -41,7 +51,11 @@ func load(loader *metadata.Loader, event quorum.Event) (*metadata.Delta, error) 
 	case quorum.Batch:
 		return loader.Batch(metadata.Batch{BaseOffset: e.BaseOffset, LastOffset: e.LastOffset, Epoch: e.Epoch, Timestamp: e.Timestamp, Values: e.Values})
 	case quorum.Snapshot:
-		return loader.Snapshot(e.ID.EndOffset-1, e.ID.Epoch, e.Timestamp, e.Values)
+		delta, err := loader.Snapshot(e.ID.EndOffset-1, e.ID.Epoch, e.Timestamp, e.Values)
+		if errors.Is(err, fs.ErrNotExist) { // deleted meanwhile, since a newer one is there, which comes next
+			return nil, nil
+		}
+		return delta, err
 	case quorum.LeaderChange:
 		return loader.SetKRaftVersion(1), nil // the only level that ottla's own log has and that it joins at
 	}

@@ -548,20 +548,26 @@ func saveTopics(t *testing.T, n *node, count int) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	v := n.voter.log.view()
+	saveSnapshot(t, n.voter, n.voter.log)
+}
+
+// saveSnapshot lets a node save a snapshot of all that it has.
+func saveSnapshot(t *testing.T, q Quorum, log *metaLog) {
+	t.Helper()
+	v := log.view()
 	if v.end.Offset == 0 {
 		return
 	}
-	id := SnapshotID{EndOffset: v.end.Offset, Epoch: n.voter.log.log.LatestEpoch()}
-	names := topicsBelow(t, n.voter, v.end.Offset)
-	err := n.voter.SaveSnapshot(id, func(emit func([]byte)) error {
+	id := SnapshotID{EndOffset: v.end.Offset, Epoch: log.log.LatestEpoch()}
+	names := topicsBelow(t, q, v.end.Offset)
+	err := q.SaveSnapshot(id, func(emit func([]byte)) error {
 		for _, name := range names {
 			emit(records.AppendMetadata(nil, &records.TopicRecord{Name: name}, 0))
 		}
 		return nil
 	})
 	if err != nil {
-		t.Fatalf("node %d: save snapshot %v: %v", n.id, id, err)
+		t.Fatalf("save snapshot %v: %v", id, err)
 	}
 }
 

@@ -134,6 +134,10 @@ func (m *metaLog) stored(end storage.Position, yield func(Event) error) error {
 	c := newCursor(m)
 	for {
 		event, err := c.take(&v)
+		if event == nil && err == nil && c.next < end.Offset { // what was to come next was deleted, since a newer snapshot is there
+			v.snapshots = m.view().snapshots
+			continue
+		}
 		if event == nil || err != nil {
 			return err
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 // A metaLog is the metadata log of this node with its snapshots, as readers see it: it knows how far the log is
-// committed and who leads. The voter's driver or the observer's fetcher is its only writer; cursors
-// and fetches read it as they like, and wait on it without the writer's knowing.
+// committed and who leads. The voter's driver or the observer's fetcher is its only writer, but for an observer's
+// snapshots and what of the log they let go; cursors and fetches read it as they like, and wait on it without the writer's knowing.
 type metaLog struct {
 	fs     vfs.FS
 	dir    string // …/__cluster_metadata-0

@@ -55,7 +55,7 @@ const (
 )
 
 // An Observer follows the metadata log of the controllers, Apache's or ours. Its one goroutine fetches from the
-// leader and is the only writer of the log.
+// leader and is the only one to append to the log.
 type Observer struct {
 	o      ObserverOptions
 	log    *metaLog
@@ -63,6 +63,8 @@ type Observer struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	close  sync.Once
+	// snapshotting is one slot: who writes a snapshot or fetches one, and has the log begin behind it.
+	snapshotting chan struct{}
 
 	// What follows is the fetcher's.
 
@@ -85,7 +87,7 @@ func OpenObserver(ctx context.Context, o ObserverOptions) (*Observer, error) {
 		return nil, errors.New("no controllers to follow: set controller.quorum.bootstrap.servers")
 	}
 	o.defaults()
-	b := &Observer{o: o, done: make(chan struct{}), endpoints: make(map[int32]Endpoint)}
+	b := &Observer{o: o, done: make(chan struct{}), snapshotting: make(chan struct{}, 1), endpoints: make(map[int32]Endpoint)}
 	var err error
 	if b.log, err = openObserverLog(&o); err != nil {
 		return nil, err
@@ -136,8 +138,14 @@ func (b *Observer) Describe(req *kmsg.DescribeQuorumRequest) *kmsg.DescribeQuoru
 	return describe(req, &v, -2)
 }
 
-// SaveSnapshot implements [Quorum].
+// SaveSnapshot implements [Quorum]. It does nothing either while a snapshot is being fetched, which is newer.
 func (b *Observer) SaveSnapshot(id SnapshotID, write func(emit func(value []byte)) error) error {
+	select {
+	case b.snapshotting <- struct{}{}:
+	default:
+		return nil
+	}
+	defer func() { <-b.snapshotting }()
 	saved, err := b.log.saveSnapshot(id, time.Now().UnixMilli(), write)
 	if err != nil || !saved {
 		return err
@@ -418,6 +426,12 @@ func (b *Observer) take(batches []byte, hw int64) error {
 func (b *Observer) fetchSnapshot(id SnapshotID) error {
 	if v := b.log.view(); id.EndOffset < v.end.Offset || id == bootstrapID {
 		return errAsk // it would take back what was shown
+	}
+	select {
+	case b.snapshotting <- struct{}{}:
+		defer func() { <-b.snapshotting }()
+	case <-b.ctx.Done():
+		return b.ctx.Err()
 	}
 	path := checkpointPath(b.log.dir, id)
 	file, err := b.o.FS.Create(path + partSuffix)

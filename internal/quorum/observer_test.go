@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"testing"
@@ -182,6 +183,107 @@ func TestObserverSnapshot(t *testing.T) {
 			if err := o.Close(); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// TestObserverSavesSnapshots: what an observer's own snapshots cover leaves its log, which goes on all the same, also after a crash.
+func TestObserverSavesSnapshots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 1)
+		c.startAll()
+		defer c.stopAll()
+		disk := vfs.NewMem()
+		open := func() *Observer {
+			o := c.observeWith(ObserverOptions{FS: disk, Call: c.call, Log: LogOptions{SegmentBytes: 100, MaxBytes: 1}}) // a batch in each segment
+			c.catchUp(o)
+			return o
+		}
+		o := open()
+		for i := range 9 {
+			c.propose(i)
+			c.catchUp(o)
+			if i%2 == 0 {
+				continue
+			}
+			saveSnapshot(t, o, o.log)
+			v := o.log.view()
+			if i > 1 && (len(v.snapshots) != 1 || v.snapshots[0].EndOffset != v.end.Offset || o.log.log.StartOffset() != v.end.Offset) {
+				t.Errorf("at %d topics the snapshots are %v, and the log holds %d to %d", i+1, v.snapshots, o.log.log.StartOffset(), v.end.Offset)
+			}
+			if i == 5 {
+				disk = disk.Crash(0.5, c.rng)
+				if err := o.Close(); err != nil {
+					t.Fatal(err)
+				}
+				o = open()
+			}
+			if got := topics(t, o); !slices.Equal(got, topicNames(i+1)) {
+				t.Errorf("at %d topics: %v", i+1, got)
+			}
+		}
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestObserverSavesNoneWhileFetching: a snapshot that comes from the leader is not got in the way of by one of the observer's own.
+func TestObserverSavesNoneWhileFetching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 1)
+		c.startAll()
+		defer c.stopAll()
+		for i := range 2 {
+			c.propose(i)
+			saveTopics(t, c.nodes[0], i+1)
+		}
+		opened, asked := make(chan *Observer, 1), 0
+		o := c.observeBy(vfs.NewMem(), func(ctx context.Context, to Endpoint, req kmsg.Request) (kmsg.Response, error) {
+			if _, ok := req.(*kmsg.FetchSnapshotRequest); ok && asked == 0 {
+				asked++
+				if err := (<-opened).SaveSnapshot(SnapshotID{EndOffset: 1, Epoch: 1}, nil); err != nil {
+					t.Errorf("a snapshot while one is fetched: %v", err)
+				}
+			}
+			return c.call(ctx, to, req)
+		})
+		opened <- o
+		defer o.Close()
+		c.catchUp(o)
+		if got := topics(t, o); asked == 0 || !slices.Equal(got, topicNames(2)) {
+			t.Errorf("topics %v, a snapshot was fetched: %v", got, asked > 0)
+		}
+	})
+}
+
+// TestStoredWhileSnapshotGoes: a snapshot that is deleted before it was read is followed by the one that took its place.
+func TestStoredWhileSnapshotGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1, 1)
+		c.log = LogOptions{SegmentBytes: 100, MaxBytes: 1}
+		c.startAll()
+		defer c.stopAll()
+		n := c.nodes[0]
+		c.propose(0)
+		saveTopics(t, n, 1)
+		c.propose(1)
+		var seen []SnapshotID
+		err := n.voter.Stored(func(event Event) error {
+			s, ok := event.(Snapshot)
+			if !ok {
+				return fmt.Errorf("an event %T", event)
+			}
+			if seen = append(seen, s.ID); len(seen) == 1 {
+				saveTopics(t, n, 2)
+				if err := s.Values(func([]byte) error { return nil }); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("reading the snapshot that is gone: %v", err)
+				}
+			}
+			return nil
+		})
+		if err != nil || len(seen) != 2 || seen[1].EndOffset != n.voter.HighWatermark() {
+			t.Errorf("the snapshots %v were seen below %d, %v", seen, n.voter.HighWatermark(), err)
 		}
 	})
 }
