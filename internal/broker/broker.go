@@ -70,6 +70,7 @@ type Broker struct {
 	listeners   []listener
 	server      *transport.Server
 	quorum      quorum.Quorum
+	quorumEnded chan struct{}          // closed when the quorum has written its last; nil if it was never opened
 	voter       *quorum.Voter          // nil unless the node is a controller
 	controller  *controller.Controller // likewise
 	raft        *raftLinks
@@ -218,7 +219,18 @@ func (b *Broker) openQuorum(ctx, _ context.Context) error {
 		return fmt.Errorf("open the metadata log in %s: %w", c.MetadataLogDir(), err)
 	}
 	b.controllers.quorum = b.quorum
-	b.undo = append(b.undo, func() error { return b.quorum.Close() })
+	b.quorumEnded = make(chan struct{})
+	b.undo = append(b.undo, func() error {
+		var err error
+		hangs := within("close the metadata log", func() {
+			err = b.quorum.Close()
+			close(b.quorumEnded)
+		})
+		if hangs != nil {
+			return hangs
+		}
+		return err
+	})
 	return nil
 }
 
@@ -246,7 +258,7 @@ func (b *Broker) startController(_, background context.Context) error {
 		OnFailure: b.fail,
 	})
 	b.controllers.local = b.askController
-	b.undo = append(b.undo, func() error { b.controller.Close(); return nil })
+	b.undo = append(b.undo, func() error { return within("stop the controller", b.controller.Close) })
 	b.serveListeners(background, protocol.OnController)
 	return nil
 }
@@ -271,7 +283,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	})
 	b.replicas = replicas // at once: a directory may fail while others are still being read
 	b.undo = append(b.undo, func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), replicasCloseWait)
+		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 		defer cancel()
 		return replicas.Close(ctx)
 	})
@@ -284,7 +296,7 @@ func (b *Broker) recoverLogs(ctx, _ context.Context) error {
 	b.groups = coordinator.NewGroups(coordinator.Options{
 		NodeID: b.nodeID, Config: b.static, Log: b.internalLog, Authorize: b.authorize, Logger: b.loggers.named("coordinator"),
 	})
-	b.undo = append(b.undo, func() error { b.groups.Close(); return nil })
+	b.undo = append(b.undo, func() error { return within("stop the groups", b.groups.Close) })
 	return errors.Join(b.registerTopicMetrics(), b.registerGroupMetrics())
 }
 
@@ -330,7 +342,8 @@ func (b *Broker) serve(_, background context.Context) error {
 }
 
 // Close stops the node: the controller moves its leaderships away, clients are disconnected, what was appended is made
-// durable and the log directories are marked as cleanly shut. It returns when no goroutine is left.
+// durable and the log directories are marked as cleanly shut. It returns when no goroutine is left, but for those that wait for a
+// disk that does not answer: that is an error.
 func (b *Broker) Close() error {
 	b.closing.Do(func() { b.closed = b.stop() })
 	return b.closed
@@ -345,9 +358,10 @@ func (b *Broker) stop() error {
 	if b.cancel != nil {
 		b.cancel()
 	}
-	b.server.Close()
-	b.wait.Wait() // first: who still applied metadata would do so to replicas that are closed
-	var errs []error
+	errs := []error{
+		within("end the connections", func() { b.server.Close() }),
+		within("stop following the metadata", b.wait.Wait), // or it would be applied to replicas that are closed
+	}
 	for i := len(b.undo) - 1; i >= 0; i-- {
 		errs = append(errs, b.undo[i]())
 	}
@@ -357,8 +371,27 @@ func (b *Broker) stop() error {
 const (
 	// controlledShutdownWait bounds how long Close waits for the controller.
 	controlledShutdownWait = 5 * time.Second
-	// replicasCloseWait bounds how long it waits for deletions and the like that were asked of a disk, and dirCloseWait for
-	// a log directory to have everything written out: a disk that hangs must not keep a node from ending.
-	replicasCloseWait = 10 * time.Second
-	dirCloseWait      = 2 * time.Minute
+	// closeWait bounds how long it waits for each part of the node to end, and dirCloseWait for a log directory to have everything
+	// written out: a disk that hangs must not keep a node from ending.
+	closeWait    = 10 * time.Second
+	dirCloseWait = 2 * time.Minute
 )
+
+var errHangs = errors.New("a disk does not answer")
+
+// within runs f, for closeWait at most. Nothing but a disk keeps f longer, and then it ends when the disk answers, or with the process.
+func within(doing string, f func()) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	timer := time.NewTimer(closeWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("%s within %v: %w", doing, closeWait, errHangs)
+	}
+}

@@ -238,5 +238,18 @@ func (b *Broker) closeDir(d *storage.Dir) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), dirCloseWait)
 	defer cancel()
-	return d.Close(ctx, epoch, clean)
+	if b.quorumEnded == nil || d != b.metadataDir() {
+		return d.Close(ctx, epoch, clean)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		<-b.quorumEnded // or another process might take the directory while the metadata log is still written to
+		closed <- d.Close(ctx, epoch, clean)
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("close log directory %s, with the metadata log in it: %w", d.Path(), errHangs)
+	}
 }

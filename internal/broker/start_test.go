@@ -248,36 +248,50 @@ func TestLastDirectoryFails(t *testing.T) {
 	}
 }
 
-// A disk that hangs, with a partition being made and another being flushed, does not keep a node from ending.
+// A disk that hangs, with a partition being made, another being flushed and a batch being appended, does not keep a node from ending;
+// nor does one that has the metadata log as well.
 func TestCloseWithHungDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		disk := newDisk(t)
-		b, connect := startInBubble(t, disk, map[string]string{"log.dirs": "/disk", "metadata.log.dir": "/data"})
-		c := connect()
-		c.produce(c.createTopic("written", 1), 0, batch(10))
-		thaw := make(chan struct{})
-		defer close(thaw)
-		disk.Inject(func(op vfs.Op) error {
-			if strings.HasPrefix(op.Path, "/disk") {
-				<-thaw
-			}
-			return nil
+	for name, test := range map[string]struct {
+		settings map[string]string
+		hangs    string
+		want     error
+	}{
+		"of partitions": {map[string]string{"log.dirs": "/disk", "metadata.log.dir": "/data"}, "/disk", context.DeadlineExceeded},
+		"of everything": {nil, "/data", errHangs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := newDisk(t)
+				b, connect := startInBubble(t, disk, test.settings)
+				c := connect()
+				topicID := c.createTopic("written", 1)
+				c.produce(topicID, 0, batch(10))
+				thaw := make(chan struct{})
+				defer close(thaw)
+				disk.Inject(func(op vfs.Op) error {
+					if strings.HasPrefix(op.Path, test.hangs) {
+						<-thaw
+					}
+					return nil
+				})
+				time.Sleep(2 * time.Second) // until the flusher waits for the disk
+				req := kmsg.NewPtrCreateTopicsRequest()
+				req.SetVersion(createTopicsVersion)
+				topic := kmsg.NewCreateTopicsRequestTopic()
+				topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "made", 1, 1
+				req.Topics = append(req.Topics, topic)
+				c.send(req)
+				connect().send(produceRequest(topicID, 0, batch(10)))
+				synctest.Wait()
+				began := time.Now()
+				err := b.Close()
+				if took := time.Since(began); took > controlledShutdownWait+5*closeWait+dirCloseWait+time.Second {
+					t.Errorf("closing took %v", took)
+				}
+				if !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.hangs) {
+					t.Errorf("closing ended with %v", err)
+				}
+			})
 		})
-		time.Sleep(2 * time.Second) // until the flusher waits for the disk
-		req := kmsg.NewPtrCreateTopicsRequest()
-		req.SetVersion(createTopicsVersion)
-		topic := kmsg.NewCreateTopicsRequestTopic()
-		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = "made", 1, 1
-		req.Topics = append(req.Topics, topic)
-		c.send(req)
-		synctest.Wait()
-		began := time.Now()
-		err := b.Close()
-		if took := time.Since(began); took > controlledShutdownWait+replicasCloseWait+dirCloseWait+time.Second {
-			t.Errorf("closing took %v", took)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "/disk") {
-			t.Errorf("closing ended with %v", err)
-		}
-	})
+	}
 }
