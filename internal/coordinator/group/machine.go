@@ -216,17 +216,6 @@ func (m *Machine) SetImage(now time.Time, img *metadata.Image, deletedTopics []D
 	return m.take()
 }
 
-// Abandon answers all parked operations: the partition has another leader, or its state is being reloaded. Nothing
-// must be called afterwards.
-func (m *Machine) Abandon(code int16) []Answer {
-	for _, g := range m.sorted() {
-		if g.classic != nil {
-			g.classic.abandon(m, code)
-		}
-	}
-	return m.take().Answers
-}
-
 // emit appends a record to the output and replays it.
 func (m *Machine) emit(r Record) {
 	m.out.Records = append(m.out.Records, r)

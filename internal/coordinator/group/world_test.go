@@ -165,7 +165,12 @@ func (w *world) checkReplay() {
 
 // restart gives the partition to another broker, which loads it.
 func (w *world) restart() []Answer {
-	answers := w.machine.Abandon(16)
+	for _, g := range w.machine.sorted() {
+		if g.classic != nil {
+			g.classic.abandon(w.machine, kerr.NotCoordinator.Code)
+		}
+	}
+	answers := w.machine.take().Answers
 	for _, a := range answers {
 		delete(w.started, a.Ticket)
 	}
