@@ -162,9 +162,10 @@ func (d *directory) delete(p *Partition) {
 	p.mu.Unlock()
 	tp := p.topicPartition()
 	if log == nil {
-		if log = d.claim(tp); log == nil || !sameTopic(log, p.topicID) {
+		if !d.holds(tp, p.topicID) { // a former topic's of that name stays, for the next to set aside
 			return
 		}
+		log = d.claim(tp)
 	}
 	d.forgetHighWatermark(tp)
 	if err := d.dir.Delete(log); err != nil {

@@ -266,6 +266,31 @@ func TestMakingCostsNoSync(t *testing.T) {
 	})
 }
 
+// A topic that is deleted before its replica was opened leaves a former topic's log of that name to be set aside by the next.
+func TestDeletedBeforeOpened(t *testing.T) {
+	mem := vfs.NewMem()
+	f := newFixture(t, mem, nil, "/d")
+	f.append(f.lead([]int32{1}, []int32{1}), "x")
+	f.close(true)
+	f = newFixture(t, mem, nil, "/d")
+	thaw := make(chan struct{})
+	mem.Inject(func(op vfs.Op) error {
+		if op.Kind == vfs.OpMkdir && op.Path == "/d/busy-0" {
+			<-thaw
+		}
+		return nil
+	})
+	ids := []uuid.UUID{{0: 8, 15: 1}, {0: 8, 15: 2}, {0: 8, 15: 3}}
+	f.apply(topic(ids[0], "busy"), partition(ids[0], 1, 0, []int32{1}, []int32{1}))
+	f.apply(topic(ids[1], "a"), partition(ids[1], 1, 0, []int32{1}, []int32{1}))
+	f.apply(&records.RemoveTopicRecord{TopicID: ids[1]})
+	close(thaw)
+	f.apply(topic(ids[2], "a"), partition(ids[2], 1, 0, []int32{1}, []int32{1}))
+	p := f.ready(ids[2])
+	f.append(p, "y")
+	f.sees(p, ReadUncommitted, "y")
+}
+
 func TestLeaderEpochs(t *testing.T) {
 	f := newFixture(t, vfs.NewMem(), nil, "/d")
 	if _, err := f.set.Get(topicA, 0); !errors.Is(err, ErrUnknownPartition) {
