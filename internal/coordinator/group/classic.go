@@ -385,7 +385,7 @@ func (g *classicGroup) record(assignment func(*classicMember) []byte) Record {
 func kept(mem *classicMember) []byte { return mem.assignment }
 
 // replayClassic brings a classic group to what its record says. What runs beside it, such as requests that are
-// parked and protocols that were not chosen, stays.
+// parked and protocols that were not chosen, stays; of members that are there already the record says nothing else that is new.
 func (m *Machine) replayClassic(id string, v *records.GroupMetadataValue) {
 	if v == nil {
 		if m.classic(id) != nil {

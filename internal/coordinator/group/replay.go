@@ -14,6 +14,9 @@ const noProducerID int64 = -1
 // transactional, else -1. Records of kinds that this machine does not keep, those of share and streams groups, are passed
 // over. It owns key and value from now on.
 func (m *Machine) Replay(key, value records.Message, producerID int64) {
+	if k, ok := key.(*records.GroupMetadataKey); ok && value != nil {
+		m.drop(k.Group) // members may have joined with something new since the record before
+	}
 	m.replay(key, value, producerID)
 }
 

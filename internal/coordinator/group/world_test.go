@@ -217,12 +217,18 @@ func describe(g *group, soft bool) []string {
 	}
 	c := g.classic
 	out := []string{fmt.Sprintf("%s %s generation %d type %s protocol %s leader %s", g.id, c.state, c.generation, str(c.protocolType), str(c.protocol), str(c.leader))}
+	if !soft {
+		out = append(out, fmt.Sprintf("  subscribed to %v", slices.Sorted(maps.Keys(c.subscribed))))
+	}
 	for _, mem := range c.order {
 		s := fmt.Sprintf("  %s", mem.id)
 		if mem.instanceID != nil {
 			s += " instance " + *mem.instanceID
 		}
 		s += fmt.Sprintf(" assigned %q", mem.assignment)
+		if !soft && c.protocol != nil {
+			s += fmt.Sprintf(" metadata %q session %d rebalance %d", mem.metadata(*c.protocol), mem.sessionTimeoutMs, mem.rebalanceTimeoutMs)
+		}
 		if soft && mem.join != nil {
 			s += " joining"
 		}
