@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,26 @@ func (g *consumerGroup) describeForTest() []string {
 			s += fmt.Sprintf(" gives back %s", showAssignment(mem.revoking.assignment()))
 		}
 		out = append(out, s+fmt.Sprintf(" target %s", showAssignment(g.target[id])))
+	}
+	return out
+}
+
+// describeFully prints what a story need not tell.
+func (g *consumerGroup) describeFully() []string {
+	out := []string{fmt.Sprintf("  hash %x assigned at %d old %t static %v owners %d target of %v", g.metadataHash, g.assignmentMs, g.old, g.static,
+		len(g.owner), slices.Sorted(maps.Keys(g.target)))}
+	for _, re := range slices.Sorted(maps.Keys(g.regexes)) {
+		out = append(out, fmt.Sprintf("  %s matches %v as of %d", re, g.regexes[re].topics, g.regexes[re].atMs))
+	}
+	for _, id := range g.sorted() {
+		mem := g.members[id]
+		s := fmt.Sprintf("  %s instance %s rack %s client %s at %s topics %q regex %q rebalance %d assignor %s previous %d has %v gives back %v", id,
+			str(mem.instanceID), str(mem.rackID), mem.clientID, mem.clientHost, mem.topics, mem.regex, mem.rebalanceTimeoutMs, str(mem.assignor),
+			mem.previousEpoch, mem.assigned, mem.revoking)
+		if mem.classic != nil {
+			s += fmt.Sprintf(" classic %v", *mem.classic)
+		}
+		out = append(out, s)
 	}
 	return out
 }

@@ -213,7 +213,11 @@ func str(s *string) string {
 // describe prints a group, what is soft as well or not.
 func describe(g *group, soft bool) []string {
 	if g.consumer != nil {
-		return g.consumer.describeForTest()
+		out := g.consumer.describeForTest()
+		if !soft {
+			out = append(out, g.consumer.describeFully()...)
+		}
+		return out
 	}
 	c := g.classic
 	out := []string{fmt.Sprintf("%s %s generation %d type %s protocol %s leader %s", g.id, c.state, c.generation, str(c.protocolType), str(c.protocol), str(c.leader))}
