@@ -277,7 +277,7 @@ func (m *metaLog) adopt(id SnapshotID) error {
 
 // clean deletes the oldest snapshot, and the whole segments of the log that the next one covers, for as long as log and
 // snapshots are too large or that snapshot too old. The newest always stays. Apache Kafka looks once a minute, ottla
-// when there is a new snapshot, as only then something more can go. Source: KafkaMetadataLog.maybeClean.
+// when there is a new snapshot, which is at least once an hour unless configured otherwise. Source: KafkaMetadataLog.maybeClean.
 func (m *metaLog) clean(now time.Time) error {
 	for {
 		v := m.view()

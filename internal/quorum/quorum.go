@@ -123,8 +123,8 @@ type Quorum interface {
 	// Describe answers DescribeQuorum; a node that does not lead answers NOT_LEADER_OR_FOLLOWER
 	// (6) with the leader it knows.
 	Describe(*kmsg.DescribeQuorumRequest) *kmsg.DescribeQuorumResponse
-	// SaveSnapshot writes the snapshot id, durably, and lets the log below it go. write calls emit
-	// with each metadata record. id.EndOffset must be where a batch ended, at or below HighWatermark.
+	// SaveSnapshot writes the snapshot id, durably, and lets go what of older ones, and of the log they cover, is beyond the
+	// limits of LogOptions. write calls emit with each metadata record. id.EndOffset must be where a batch ended, at or below HighWatermark.
 	// It does nothing if the same or a newer snapshot is there.
 	SaveSnapshot(id SnapshotID, write func(emit func(value []byte)) error) error
 	// Close stops the goroutines, makes everything durable and closes the files.
