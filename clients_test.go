@@ -43,6 +43,7 @@ func TestClients(t *testing.T) {
 	for _, writer := range clients {
 		for _, codec := range writer.codecs {
 			t.Run(writer.name+"/"+codec, func(t *testing.T) {
+				t.Parallel() // they wait more than they work
 				topic := writer.name + "-" + codec
 				createTopic(t, b, topic, clientPartitions)
 				writer.produce(t, b.Addr(), topic, codec)
@@ -153,6 +154,7 @@ func saramaProduce(t *testing.T, addr, topic, codec string) {
 func saramaConsume(t *testing.T, addr, topic string, partition int32) []string {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
+	config.Consumer.MaxWaitTime = 50 * time.Millisecond // Close waits for the fetch that is under way
 	consumer, err := sarama.NewConsumer([]string{addr}, config)
 	if err != nil {
 		t.Fatal(err)

@@ -1,16 +1,12 @@
 package ottla_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,21 +17,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"ottla/internal/cli"
 )
 
-// killsFlag is how often TestGroupsSurviveKill kills the broker; make simulation says 50.
-var killsFlag = flag.Int("kills", 2, "how often TestGroupsSurviveKill kills the broker")
+// killsFlag is how often TestGroupsSurviveKill kills the broker; make chaos says 50.
+var killsFlag = flag.Int("kills", 1, "how often TestGroupsSurviveKill kills the broker")
 
-// TestGroupsSurviveKill kills the built binary with SIGKILL in the middle of rebalances and commits of three groups: one of each protocol,
+// TestGroupsSurviveKill kills the broker with SIGKILL in the middle of rebalances and commits of three groups: one of each protocol,
 // with a static member and members that come and go, and one of somebody who only commits. No acknowledged commit is lost or moves
 // back, not for an instant, and soon after each restart every partition has one owner.
 func TestGroupsSurviveKill(t *testing.T) {
-	k := &killing{t: t, dir: t.TempDir(), binary: filepath.Join(t.TempDir(), "ottla")}
-	if out, err := exec.Command("go", "build", "-o", k.binary, "ottla/cmd/ottla").CombinedOutput(); err != nil {
-		t.Fatalf("build ottla: %v\n%s", err, out)
-	}
+	k := &killing{t: t, dir: t.TempDir()}
 	k.start()
 	asks := k.client()
 	defer asks.Close()
@@ -85,7 +76,7 @@ func TestGroupsSurviveKill(t *testing.T) {
 		case <-time.After(killPatience):
 			t.Errorf("round %d: %d commits are missing after %s", round, left.Load(), killPatience)
 		}
-		k.kill()
+		k.broker.kill()
 		k.start()
 		stop()
 		running.Wait()
@@ -111,72 +102,21 @@ const (
 // A killing is a broker that is killed and started again, on other ports each time: whoever dials it is led to where it is.
 type killing struct {
 	t            *testing.T
-	dir, binary  string
+	dir          string
 	admin        *kadm.Client
-	cmd          *exec.Cmd
+	broker       *process
 	log          lockedBuffer
 	address      atomic.Pointer[string]
 	acknowledged func() // called with each commit that is
 }
 
-// A lockedBuffer is a bytes.Buffer for several writers.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func (k *killing) start() {
 	k.t.Helper()
-	args := []string{"serve", "-o", "jsonl"}
-	for _, set := range []string{"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "log.dirs=" + k.dir, "ottla.console.listener=",
+	k.broker = serve(k.t, &k.log, k.dir,
 		"offsets.topic.num.partitions=5", "group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=1000",
 		"group.consumer.min.session.timeout.ms=1000", "group.consumer.session.timeout.ms=2000", "group.consumer.min.heartbeat.interval.ms=100",
-		"group.consumer.heartbeat.interval.ms=200", "group.consumer.min.assignment.interval.ms=100", "group.consumer.assignment.interval.ms=100"} {
-		args = append(args, "--set", set)
-	}
-	k.cmd = exec.Command(k.binary, args...)
-	k.cmd.Stderr = &k.log
-	out, err := k.cmd.StdoutPipe()
-	if err == nil {
-		err = k.cmd.Start()
-	}
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	cmd := k.cmd
-	k.t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill() // a test that failed: it may be dead already
-			_ = cmd.Wait()
-		}
-	})
-	var g cli.Greeting
-	if err := json.NewDecoder(out).Decode(&g); err != nil {
-		k.t.Fatalf("the broker does not start: %v\n%s", err, k.log.String())
-	}
-	_, address, _ := strings.Cut(g.Listeners[0], "://")
-	k.address.Store(&address)
-}
-
-// kill ends the broker as a fault would.
-func (k *killing) kill() {
-	k.t.Helper()
-	if err := k.cmd.Process.Kill(); err != nil {
-		k.t.Error(err)
-	}
-	_ = k.cmd.Wait() // says that it was killed
+		"group.consumer.heartbeat.interval.ms=200", "group.consumer.min.assignment.interval.ms=100", "group.consumer.assignment.interval.ms=100")
+	k.address.Store(&k.broker.address)
 }
 
 // client returns a client that finds the broker wherever it is.

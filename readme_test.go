@@ -34,9 +34,6 @@ import (
 
 var updateREADME = flag.Bool("update", false, "rewrite the outputs in README.md; read the diff")
 
-// commandVariable makes this test's binary be another: ottla, or curl, which not every machine has.
-const commandVariable = "README_TEST_COMMAND"
-
 const (
 	readmeFile     = "README.md"
 	readmeMaxLines = 200

@@ -2,12 +2,9 @@ package ottla_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla"
-	"ottla/internal/cli"
 )
 
 // await asks until the answer is what is wanted, and fails after answerWithin: Apache Kafka's brokers apply what its
@@ -1096,32 +1092,6 @@ func TestRestart(t *testing.T) {
 	equal(t, "deleted topic", metadataCode(w, gone), "UNKNOWN_TOPIC_OR_PARTITION")
 }
 
-// otherProcessVariable holds the data directory that TestMain's broker is to take, in a process of its own.
-const otherProcessVariable = "OTTLA_TEST_OTHER_PROCESS"
-
-// TestMain is a command of the README instead of the tests if it is asked to be, or starts a broker and prints why it
-// could not.
-func TestMain(m *testing.M) {
-	switch os.Getenv(commandVariable) {
-	case "ottla":
-		os.Exit(cli.Main())
-	case "curl":
-		os.Exit(curl())
-	}
-	dir := os.Getenv(otherProcessVariable)
-	if dir == "" {
-		os.Exit(m.Run())
-	}
-	b, err := ottla.Start(context.Background(), ottla.Config{Dir: dir})
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	if err := b.Close(); err != nil {
-		fmt.Println(err)
-	}
-}
-
 func TestOneDirectoryTwoBrokers(t *testing.T) {
 	dir := t.TempDir()
 	b := start(t, ottla.Config{Dir: dir})
@@ -1139,9 +1109,7 @@ func TestOneDirectoryTwoBrokers(t *testing.T) {
 		refusal(t, err.Error())
 	})
 	t.Run("in two processes", func(t *testing.T) {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), otherProcessVariable+"="+dir)
-		out, err := cmd.CombinedOutput()
+		out, err := ottlaCommand(t.Context(), t, "serve", "--set", "log.dirs="+dir, "--set", "listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0").CombinedOutput()
 		if err == nil {
 			t.Fatal("a second broker took the directory")
 		}

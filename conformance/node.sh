@@ -8,5 +8,11 @@ args=(--set "process.roles=broker,controller" --set "node.id=$node" --set "contr
 	--set "listeners=PLAINTEXT://127.0.0.1:$((port+node)),CONTROLLER://127.0.0.1:$((port+9))"
 	--set "log.dirs=$data" --set ottla.console.listener= --set group.initial.rebalance.delay.ms=0
 	--set offsets.topic.num.partitions=5 --set transaction.state.log.num.partitions=5)
-for kv in "$@"; do args+=(--set "$kv"); done
+for kv in "$@"; do
+	args+=(--set "$kv")
+	case $kv in
+	# Tests of migrations take for granted that some fifty requests fit into the second by which assignments are kept apart.
+	group.consumer.migration.policy=*) args+=(--set group.consumer.assignment.interval.ms=15000) ;;
+	esac
+done
 exec "$OTTLA" serve "${args[@]}"

@@ -50,7 +50,7 @@ func (w *world) mishap() {
 	}
 }
 
-// TestPowerCut: a controller loses its power at one of its file operations, whichever, and comes back.
+// TestPowerCut: a controller loses its power at one of its file operations, whichever, and comes back. With -short it is a quarter of them.
 func TestPowerCut(t *testing.T) {
 	total := 0
 	synctest.Test(t, func(t *testing.T) {
@@ -62,9 +62,13 @@ func TestPowerCut(t *testing.T) {
 	if *crashFlag > 0 {
 		step = max(1, total / *crashFlag)
 	}
+	if testing.Short() {
+		step *= 4
+	}
 	t.Logf("%d file operations, the power is cut at every %dth", total, step)
 	for at := 1; at <= total; at += step {
 		t.Run(fmt.Sprintf("at=%d", at), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, uint64(at), 3, 2)
 				powerCutRun(w, w.nodes[at%3], int64(at))

@@ -44,14 +44,18 @@ var (
 	crashFlag = flag.Int("crashes", 40, "at how many of the file operations of a controller its power is cut, in a run of its own each; 0: at all")
 )
 
-// seeds calls run with each seed, in a bubble and a subtest of its own.
+// seeds calls run with each seed, in a bubble and a subtest of its own. With -short it is two of them.
 func seeds(t *testing.T, run func(t *testing.T, seed uint64)) {
 	first, count := uint64(1), *seedsFlag
+	if testing.Short() {
+		count = min(count, 2)
+	}
 	if *seedFlag != 0 {
 		first, count = *seedFlag, 1
 	}
 	for seed := first; seed < first+count; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { run(t, seed) })
 		})
 	}
