@@ -109,8 +109,15 @@ var plan = []workload{
 	{name: "tail", about: "10,000 × 1 kB/s to no, one and ten consumers of one partition", minutes: 3.1, run: (*session).tailing},
 	{name: "partitions", about: "50 MB/s over 10 to 10,000 partitions", minutes: 5.6, client: true, run: (*session).byPartitions},
 	{name: "connections", about: "50 MB/s from 10 to 5,000 connections", minutes: 4.5, client: true, run: (*session).byConnections},
+	{name: "commit-classic", about: "1,000 groups × 4 members that commit every second, classic protocol", minutes: 3.2, settings: noDelay, run: func(s *session) { s.commits("classic") }},
+	{name: "commit-consumer", about: "the same under the protocol of KIP-848", minutes: 3.2, settings: noDelay, run: func(s *session) { s.commits("consumer") }},
+	{name: "rebalance-classic", about: "a group of 500 members: its start, and a rolling restart, classic protocol", minutes: 4, settings: noDelay, run: func(s *session) { s.rebalances("classic") }},
+	{name: "rebalance-consumer", about: "the same under the protocol of KIP-848", minutes: 4, settings: noDelay, run: func(s *session) { s.rebalances("consumer") }},
 	{name: "inner", about: "Go benchmarks of inner parts, with allocations", minutes: 1.2, alone: (*session).inner},
 }
+
+// noDelay has a group's first rebalance wait for nobody, as where brokers are tried out.
+var noDelay = []string{"group.initial.rebalance.delay.ms=0"}
 
 // sets are names for several workloads.
 var sets = map[string][]string{
@@ -119,6 +126,7 @@ var sets = map[string][]string{
 	"fsync":      {"fsync-64k", "fsync-1k"},
 	"lifecycle":  {"meta", "conns", "crash"},
 	"curves":     {"partitions", "connections"},
+	"groups":     {"commit-classic", "commit-consumer", "rebalance-classic", "rebalance-consumer"},
 }
 
 func init() {
@@ -161,7 +169,7 @@ func list(out io.Writer) error {
 		fmt.Fprintf(t, "%s\t%.1f\t%s\n", w.name, w.minutes, w.about)
 	}
 	fmt.Fprintln(t, "\nSET\t\t")
-	for _, name := range []string{"throughput", "latency", "fsync", "lifecycle", "curves", "all"} {
+	for _, name := range []string{"throughput", "latency", "fsync", "lifecycle", "curves", "groups", "all"} {
 		sum := 0.0
 		for _, m := range sets[name] {
 			sum += of[m]
@@ -187,6 +195,22 @@ func (s *session) readBack(partitions, conns int) {
 	s.kbench("/fetch", "fetch", append(all, "-conns", strconv.Itoa(conns))...)
 	s.kbench("/fetch-drop", "fetch", append(all, "-conns", strconv.Itoa(conns), "-drop")...)
 	s.quiet("fetch", append(all, "-check")...)
+}
+
+func (s *session) commits(protocol string) {
+	size := []string{"-groups", "1000", "-warm", "20s", "-time", "60s"}
+	if s.quick {
+		size = []string{"-groups", "10", "-warm", "1s", "-time", "2s"}
+	}
+	s.groups("commit", append(size, "-protocol", protocol)...)
+}
+
+func (s *session) rebalances(protocol string) {
+	size := []string{"-members", "500", "-partitions", "1000"}
+	if s.quick {
+		size = []string{"-members", "10", "-partitions", "20"}
+	}
+	s.groups("rebalance", append(size, "-protocol", protocol)...)
 }
 
 const steadyRate = 50 // MB/s

@@ -32,6 +32,7 @@ type runner struct {
 	scale
 	size       int64 // options.bytes
 	kbenchPath string
+	groupsPath string
 	work       string    // where the brokers keep their data
 	port       int       // to try next
 	raw        io.Writer // gets each line at once, for a run that is broken off in the middle of a workload
@@ -189,6 +190,40 @@ func (s *session) command(name string, flags ...string) (map[string]any, error) 
 }
 
 func (s *session) kbenchAt(n *node, name string, flags ...string) (map[string]any, error) {
+	out, err := s.output(n, s.kbenchPath, append([]string{name}, flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]any
+	if err := json.Unmarshal(out, &values); err != nil {
+		return nil, fmt.Errorf("kbench %s printed %q: %w", name, out, err)
+	}
+	return values, nil
+}
+
+// groups runs bench/groups and files what it measured: one measurement, or several under their names.
+func (s *session) groups(command string, flags ...string) {
+	out, err := s.output(s.node, s.groupsPath, append([]string{command, "-addr", s.node.address(), "-pid", strconv.Itoa(s.node.pid())}, flags...)...)
+	for line := range bytes.Lines(out) {
+		var values map[string]any
+		if err := json.Unmarshal(line, &values); err != nil {
+			s.fail("", command, fmt.Errorf("groups printed %q: %w", line, err))
+			return
+		}
+		suffix := ""
+		if cmd, ok := values["cmd"].(string); ok {
+			suffix = strings.TrimPrefix(cmd, command)
+		}
+		s.add(suffix, values)
+	}
+	if err != nil {
+		s.fail("", command, err)
+	}
+}
+
+// output is what a program prints that measures the node n; nil: no node.
+func (s *session) output(n *node, program string, args ...string) ([]byte, error) {
+	name := filepath.Base(program) + " " + args[0]
 	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Minute)
 	defer cancel()
 	if n != nil {
@@ -196,25 +231,21 @@ func (s *session) kbenchAt(n *node, name string, flags ...string) (map[string]an
 		ctx, over = n.while(ctx)
 		defer over()
 	}
-	cmd := exec.CommandContext(ctx, s.kbenchPath, append([]string{name}, flags...)...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if n != nil && err != nil && s.ctx.Err() == nil {
 		select {
 		case <-n.exited:
-			return nil, fmt.Errorf("the broker exited during kbench %s: %s", name, n.lastWords())
+			return nil, fmt.Errorf("the broker exited during %s: %s", name, n.lastWords())
 		default:
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kbench %s: %w: %s", strings.Join(append([]string{name}, flags...), " "), err, strings.TrimSpace(stderr.String()))
+		return out, fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
-	var values map[string]any
-	if err := json.Unmarshal(out, &values); err != nil {
-		return nil, fmt.Errorf("kbench %s printed %q: %w", name, out, err)
-	}
-	return values, nil
+	return out, nil
 }
 
 func failure(command string, err error) map[string]any {

@@ -29,6 +29,7 @@ func Render(rs Results, notes string) Document {
 	d.runs()
 	d.failures()
 	d.goals()
+	d.groups()
 	d.latencies()
 	d.scaling()
 	d.tailing()
@@ -372,6 +373,38 @@ func (d *writer) everything() {
 	}
 	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
 	d.table([]string{"workload", "", "MB/s", "requests/s", "p50 / p99 / p99.9 / max, ms", "CPU, s/GB", "CPU, cores", "peak memory, MB", "client, cores", "others, cores", "rounds"}, rows)
+}
+
+// groups shows what consumer groups cost; nothing is to be reached there but to be no worse than Apache Kafka.
+func (d *writer) groups() {
+	d.printf("## Consumer groups\n\nBy `bench/groups`, whose members speak the protocols themselves and consume no records.\n\n")
+	commit := [][2]string{{"commits_s", "commits/s"}, {"p50_ms", "p50, ms"}, {"p99_ms", "p99, ms"}, {"broker_cpu_us_per_commit", "CPU, µs a commit, heartbeats included"}, {"formed_rss_mb", "memory, MB"}}
+	rebalance := [][2]string{{"stable_s", "until all is owned for good, s"}, {"unowned_max_s", "a partition without an owner, at most, s"}, {"broker_cpu_s", "CPU, s"}}
+	var rows [][]string
+	for _, w := range []struct {
+		workload, work string
+		figures        [][2]string
+	}{
+		{"commit-classic", "4,000 members in 1,000 groups commit every second, classic", commit},
+		{"commit-consumer", "the same, KIP-848", commit},
+		{"rebalance-classic/start", "500 members join at once, classic", rebalance},
+		{"rebalance-consumer/start", "the same, KIP-848", rebalance},
+		{"rebalance-classic/rolling", "500 members restart one after the other, classic", rebalance},
+		{"rebalance-consumer/rolling", "the same, KIP-848", rebalance},
+	} {
+		for _, f := range w.figures {
+			apache, ottla := d.rs.Stat(Apache, w.workload, f[0]), d.rs.Stat(Ottla, w.workload, f[0])
+			if apache.N == 0 && ottla.N == 0 {
+				continue
+			}
+			ratio := "–"
+			if apache.N > 0 && ottla.N > 0 && apache.Median != 0 {
+				ratio = short(ottla.Median / apache.Median)
+			}
+			rows = append(rows, []string{w.work, f[1], apache.String(), ottla.String(), ratio})
+		}
+	}
+	d.table([]string{"work", "figure", "Apache", "ottla", "ratio"}, rows)
 }
 
 func (d *writer) inner() {
