@@ -100,11 +100,12 @@ type apacheRow struct {
 
 // ourDefaults are the keys whose default differs from Apache's, each for a reason in its row.
 var ourDefaults = map[string]string{
-	"controller.listener.names": "CONTROLLER",
-	"listeners":                 "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
-	"log.dir":                   "./ottla-data",
-	"node.id":                   "1",
-	"process.roles":             "broker,controller",
+	"controller.listener.names":   "CONTROLLER",
+	"listeners":                   "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+	"log.dir":                     "./ottla-data",
+	"node.id":                     "1",
+	"process.roles":               "broker,controller",
+	"socket.receive.buffer.bytes": "262144",
 }
 
 func TestTableIsApaches(t *testing.T) {
