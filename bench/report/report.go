@@ -375,7 +375,7 @@ func (d *writer) everything() {
 	d.table([]string{"workload", "", "MB/s", "requests/s", "p50 / p99 / p99.9 / max, ms", "CPU, s/GB", "CPU, cores", "peak memory, MB", "client, cores", "others, cores", "rounds"}, rows)
 }
 
-// groups shows what consumer groups cost; nothing is to be reached there but to be no worse than Apache Kafka.
+// groups shows what consumer groups cost beside Apache Kafka. No bound is set for them.
 func (d *writer) groups() {
 	d.printf("## Consumer groups\n\nBy `bench/groups`, whose members speak the protocols themselves and consume no records.\n\n")
 	commit := [][2]string{{"commits_s", "commits/s"}, {"p50_ms", "p50, ms"}, {"p99_ms", "p99, ms"}, {"broker_cpu_us_per_commit", "CPU, µs a commit, heartbeats included"}, {"formed_rss_mb", "memory, MB"}}

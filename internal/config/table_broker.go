@@ -685,7 +685,7 @@ var brokerKeys = []Key{
 		Doc: "Connections that may wait to be accepted."},
 	{Name: "socket.receive.buffer.bytes", Type: Int, Default: to("262144"), Importance: High, State: Honoured,
 		DefaultWhy: "Apache's 102400 stops a producer of 64 KiB batches in the midst of each; with 262144 (the kernel gives twice that) producing takes a quarter less CPU",
-		Doc: "Receive buffer of a client's socket, in bytes; -1 is the system's."},
+		Doc:        "Receive buffer of a client's socket, in bytes; -1 is the system's."},
 	{Name: "socket.request.max.bytes", Type: Int, Default: to("104857600"), Rule: atLeast(1), Importance: High, State: Honoured,
 		Doc: "Largest request that is accepted, in bytes."},
 	{Name: "socket.send.buffer.bytes", Type: Int, Default: to("102400"), Importance: High, State: Honoured,

@@ -1,10 +1,12 @@
 // Package lint holds the house rules that a compiler does not know: which
-// package may import which (ARCHITECTURE.md draws the same table), and what
-// tests must not do. It is made of tests only.
+// package may import which (ARCHITECTURE.md draws the same table), what
+// tests must not do, and how the source is laid out. It is made of tests only.
 package lint
 
 import (
+	"bytes"
 	"go/ast"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -102,6 +104,19 @@ func TestNoSleepInTests(t *testing.T) {
 			}
 			return true
 		})
+	}
+}
+
+// TestFormatted: neither vet nor staticcheck looks at the form.
+func TestFormatted(t *testing.T) {
+	for _, file := range goFiles(t) {
+		source, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if formatted, err := format.Source(source); err != nil || !bytes.Equal(source, formatted) {
+			t.Errorf("%s is not as gofmt has it (%v)", file, err)
+		}
 	}
 }
 
