@@ -88,10 +88,20 @@ type suite struct {
 	env      []string                              // always
 	narrow   func(expected []expectation) []string // environment that leaves out what is excused
 	choose   func(tests []string) string           // environment that runs just these tests; nil: they need one another
+	apart    []string                              // tests that disturb what runs beside them: the suite runs them afterwards, one at a time
+	alone    []string                              // environment in which it runs one test at a time
 	report   string                                // the file with the outcomes, in its folder of the cache; "": its output
 	line     *regexp.Regexp                        // one outcome: groups "test" and "outcome"
 	test     func(string) string                   // makes the name for expected.tsv; nil: as it is
 }
+
+// Some of librdkafka's tests call Kafka's command-line tools, which java-tools has installed.
+var librdkafkaEnv = []string{"LIMIT=900", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")}
+
+var librdkafkaLine = regexp.MustCompile(`^\| +(?P<test>\d\S+) +\| +(?P<outcome>PASSED|FAILED|SKIPPED)`)
+
+// listed runs just these tests of librdkafka.
+func listed(tests []string) string { return "TESTS=" + strings.Join(tests, ",") }
 
 // lanes are the suites that run one after another, beside those of the other lanes. librdkafka's tests call tools that
 // java-tools installs; the suites of apache-tests start brokers on the same ports.
@@ -116,9 +126,7 @@ var lanes = [][]suite{{
 	},
 	{
 		name: "librdkafka", folder: "librdkafka", title: "librdkafka's regression tests (quick), the client under Python, .NET, Node, Rust and PHP",
-		settings: []string{"num.partitions=4"}, tools: true,
-		// Some tests call Kafka's command-line tools, which java-tools has installed.
-		env: []string{"LIMIT=900", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")},
+		settings: []string{"num.partitions=4"}, tools: true, env: librdkafkaEnv,
 		narrow: func(expected []expectation) []string {
 			var numbers []string
 			for _, test := range excused(expected) {
@@ -127,9 +135,24 @@ var lanes = [][]suite{{
 			}
 			return []string{"TESTS_SKIP=" + strings.Join(numbers, ",")}
 		},
-		choose: func(tests []string) string { return "TESTS=" + strings.Join(tests, ",") },
-		report: "run.txt",
-		line:   regexp.MustCompile(`^\| +(?P<test>\d\S+) +\| +(?P<outcome>PASSED|FAILED|SKIPPED)`),
+		choose: listed,
+		// These put a layer of their own between the client and its sockets, and close it by number: a number that a test beside them may have by then.
+		apart:  []string{"0049_consume_conn_close", "0075_retry", "0076_produce_retry", "0086_purge_remote", "0088_produce_metadata_timeout", "0094_idempotence_msg_timeout"},
+		alone:  []string{"PARALLEL=1"},
+		report: "run.txt", line: librdkafkaLine,
+	},
+	{
+		name: "librdkafka-consumer", folder: "librdkafka", title: "librdkafka's tests of consumers (quick) once more, with `group.protocol=consumer`",
+		settings: []string{"num.partitions=4"}, tools: true, env: append([]string{"TEST_CONSUMER_GROUP_PROTOCOL=consumer"}, librdkafkaEnv...),
+		narrow: func(expected []expectation) []string {
+			var tests []string
+			for _, e := range expected {
+				tests = append(tests, e.test)
+			}
+			return []string{listed(tests)}
+		},
+		choose: listed,
+		report: "run.txt", line: librdkafkaLine,
 	},
 }, {
 	{
@@ -241,6 +264,9 @@ func (s *suite) verdict(t *testing.T, binary string, expected []expectation) {
 		s.env = append(s.env, quickTools(t, b))
 	}
 	out := s.run(t, binary, b, s.narrowed(expected))
+	if len(s.apart) > 0 {
+		maps.Copy(out, s.run(t, binary, b, s.only(expected, s.apart)))
+	}
 	// The suites time things, and share two cores with what they time: what failed gets a second run, alone.
 	if unlucky := failures(expected, out); len(unlucky) > 0 && !enumerate {
 		t.Logf("once more: %s", strings.Join(unlucky, ", "))
@@ -269,20 +295,26 @@ func quickTools(t *testing.T, b *broker) string {
 	return "JDK_JAVA_OPTIONS=-XX:+UseSerialGC -XX:-UsePerfData -XX:SharedArchiveFile=" + archive
 }
 
-// narrowed is the environment in which the suite leaves out what it need not run.
+// narrowed is the environment in which the suite leaves out what it need not run, and what runs apart.
 func (s *suite) narrowed(expected []expectation) []string {
 	if s.narrow == nil || len(expected) == 0 {
 		return nil
 	}
-	return s.narrow(expected)
+	together := slices.Clone(expected)
+	for i, e := range together {
+		if slices.Contains(s.apart, e.test) {
+			together[i].never = "it runs apart"
+		}
+	}
+	return s.narrow(together)
 }
 
-// only is the environment in which the suite runs just these tests, or, where its tests build on one another, all again.
+// only is the environment in which the suite runs just these tests, one at a time, or, where its tests build on one another, all again.
 func (s *suite) only(expected []expectation, tests []string) []string {
 	if s.choose == nil {
 		return s.narrowed(expected)
 	}
-	return []string{s.choose(tests)}
+	return append(slices.Clone(s.alone), s.choose(tests))
 }
 
 // failures are the tests that must pass and failed.
