@@ -1,7 +1,7 @@
 // Command bench measures ottla beside Apache Kafka and writes docs/performance.md: it is what `make bench` runs. It drives
 // kbench, the neutral load generator, which is built from a folder that the flag -kbench names and is never changed, and the
 // program groups beside it, which is as neutral; it owns which workloads there are (plan.go), the life of the brokers (node.go), and what is measured without a broker
-// (bare.go). The package report beside it owns the results file and the document.
+// (bare.go), and in which state the machine's memory is (shelf.go). The package report beside it owns the results file and the document.
 //
 //	go run ./bench [flags] apache='COMMAND' ottla='COMMAND'
 //	go run ./bench -render
@@ -155,6 +155,8 @@ func measure(ctx context.Context, o options, chosen []workload, brokers []party)
 		id: time.Now().UTC().Format("2006-01-02T15:04:05Z"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	if r.scale = full; o.quick {
 		r.scale = quick
+	} else if r.shelf, err = newShelf(filepath.Join(work, "shelf")); err != nil {
+		return err
 	}
 	minutes := 0.0
 	for _, w := range chosen {

@@ -34,6 +34,7 @@ type runner struct {
 	kbenchPath string
 	groupsPath string
 	work       string    // where the brokers keep their data
+	shelf      shelf     // what they have left
 	port       int       // to try next
 	raw        io.Writer // gets each line at once, for a run that is broken off in the middle of a workload
 	id         string
@@ -114,7 +115,7 @@ func (s *session) broker(p party) error {
 	s.node.stop(s.ctx.Err() != nil)
 	err = os.Rename(s.node.logPath, filepath.Join(s.dir, p.name+".log"))
 	s.node = nil
-	err = errors.Join(err, os.RemoveAll(folder))
+	err = errors.Join(err, s.shelf.put(folder))
 	s.sync() // the next one is not to pay for it
 	return err
 }
