@@ -84,12 +84,36 @@ func (s *shelf) put(folder string) error {
 	for _, i := range s.items[1:] {
 		newer += i.size
 	}
-	for newer > s.memory {
-		if err := os.RemoveAll(s.items[0].path); err != nil {
+	for len(s.items) > 1 && newer > s.memory {
+		if err := s.drop(); err != nil {
 			return err
 		}
-		s.items = s.items[1:]
 		newer -= s.items[0].size
 	}
+	return s.spare()
+}
+
+// spare leaves room on the disk for the next broker, at the price of its figures.
+func (s *shelf) spare() error {
+	const room = 20 << 30
+	for len(s.items) > 0 {
+		var disk unix.Statfs_t
+		if err := unix.Statfs(s.folder, &disk); err != nil {
+			return fmt.Errorf("ask for the room on the disk of %s: %w", s.folder, err)
+		}
+		if int64(disk.Bavail)*disk.Bsize >= room {
+			break
+		}
+		if err := s.drop(); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// drop deletes the oldest item.
+func (s *shelf) drop() error {
+	path := s.items[0].path
+	s.items = s.items[1:]
+	return os.RemoveAll(path)
 }
