@@ -37,7 +37,7 @@ func Render(rs Results, notes string) Document {
 	d.limits()
 	d.everything()
 	d.inner()
-	d.printf("## Tried, and did not help\n\n%s\n\n", strings.TrimSpace(notes))
+	d.printf("%s\n\n", strings.TrimSpace(notes))
 	d.printf("## Measuring again\n\n" +
 		"`make bench` runs everything, `make bench WORKLOADS=\"bulk small\"` some of it; `go run ./bench -list` names the workloads and says how long each takes.\n" +
 		"What a run measured replaces what the results file had for the same workloads, and leaves the others. `ROUNDS` (3), `BYTES` (2GiB, to each throughput\n" +
