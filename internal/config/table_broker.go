@@ -145,7 +145,7 @@ var brokerKeys = []Key{
 		Doc: "Time between two evaluations of the patterns that groups subscribe to, in milliseconds."},
 	{Name: "group.consumer.session.timeout.ms", Type: Int, Default: to("45000"), Rule: atLeast(1), Importance: Medium, State: Honoured,
 		Doc: "Time without a heartbeat after which a consumer group drops a member, in milliseconds."},
-	{Name: "group.coordinator.append.linger.ms", Type: Int, Default: to("-1"), Rule: atLeast(-1), Importance: Medium, State: NotYet, Why: "each operation of a group is written by itself so far",
+	{Name: "group.coordinator.append.linger.ms", Type: Int, Default: to("-1"), Rule: atLeast(-1), Importance: Medium, State: Different, Why: "the coordinator writes what has come in as soon as it is done with it, and what arrives meanwhile makes the next batch",
 		Doc: "Time for which the group coordinator gathers records before it writes them, in milliseconds; -1 adapts."},
 	{Name: "group.coordinator.background.threads", Type: Int, Default: to("2"), Rule: atLeast(1), Importance: High, State: Ignored, Why: "ottla schedules background work on goroutines, as many as there is work",
 		Doc: "Threads for the group coordinator's background tasks."},
