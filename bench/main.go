@@ -1,4 +1,6 @@
-// Command bench measures ottla beside Apache Kafka and writes docs/performance.md: it is what `make bench` runs. It drives
+//go:build linux
+
+// Command bench measures ottla beside Apache Kafka, on Linux, and writes docs/performance.md: it is what `make bench` runs. It drives
 // kbench, the neutral load generator, which is built from a folder that the flag -kbench names and is never changed, and the
 // program groups beside it, which is as neutral; it owns which workloads there are (plan.go), the life of the brokers (node.go), and what is measured without a broker
 // (bare.go), and in which state the machine's memory is (shelf.go). The package report beside it owns the results file and the document.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 type shelf struct {
 	folder string
 	memory int64 // of the machine, bytes; newer data of that size has pushed an item out of the cache
+	room   int64 // bytes on the disk that the next broker needs
 	n      int
 	items  []item // oldest first
 }
@@ -36,7 +39,7 @@ func newShelf(folder string) (shelf, error) {
 	if err := unix.Sysinfo(&info); err != nil {
 		return shelf{}, fmt.Errorf("ask for the machine's memory: %w", err)
 	}
-	s := shelf{folder: folder, memory: int64(info.Totalram) * int64(info.Unit)}
+	s := shelf{folder: folder, memory: int64(info.Totalram) * int64(info.Unit), room: 20 << 30}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return shelf{}, err
 	}
@@ -95,13 +98,12 @@ func (s *shelf) put(folder string) error {
 
 // spare leaves room on the disk for the next broker, at the price of its figures.
 func (s *shelf) spare() error {
-	const room = 20 << 30
 	for len(s.items) > 0 {
 		var disk unix.Statfs_t
 		if err := unix.Statfs(s.folder, &disk); err != nil {
 			return fmt.Errorf("ask for the room on the disk of %s: %w", s.folder, err)
 		}
-		if int64(disk.Bavail)*disk.Bsize >= room {
+		if int64(disk.Bavail)*disk.Bsize >= s.room {
 			break
 		}
 		if err := s.drop(); err != nil {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command groups measures the group coordinator of a broker that speaks Kafka's protocol, ottla or Apache Kafka, by what its
 // members see. It speaks the protocol by itself, a connection and a goroutine a member, and consumes no records: so thousands
 // of members take a fraction of one core, and the broker is what is measured. One broker must coordinate all groups.
