@@ -173,6 +173,7 @@ func groupRows() []badInput {
 		beat("of a member without an id", invalid, "", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberID = "" }),
 		beat("of a ghost", "GROUP_ID_NOT_FOUND", "", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = 7 }),
 		beat("with epoch -3", invalid, "", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -3 }),
+		beat("without a rebalance timeout", unknownMember, invalid, func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.RebalanceTimeoutMillis = -1 }),
 		beat("without a subscription", invalid, "", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.SubscribedTopicNames = nil }),
 		beat("with an unknown assignor", "UNSUPPORTED_ASSIGNOR", "", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.ServerAssignor = &ghost }),
 		beat("with a bad expression", "INVALID_REGULAR_EXPRESSION", "", func(r *kmsg.ConsumerGroupHeartbeatRequest) {

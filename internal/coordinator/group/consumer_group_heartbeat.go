@@ -43,6 +43,9 @@ func (m *Machine) consumerGroupHeartbeat(op Op, req *kmsg.ConsumerGroupHeartbeat
 
 // checkConsumerHeartbeat refuses what makes no sense whatever the group is, and what no record could hold. Source:
 // throwIfConsumerGroupHeartbeatRequestIsInvalid.
+//
+// A member that is at epoch 0 and does not know it is told that it is none, whereupon it joins. (Apache answers INVALID_REQUEST, which ends
+// a client for good. librdkafka gets there if it unsubscribes and subscribes while it looks up the topics of an assignment.)
 func (m *Machine) checkConsumerHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refusalError {
 	empty := func(s *string) bool { return s != nil && strings.TrimSpace(*s) == "" }
 	invalid := func(what string) *refusalError { return refuse(kerr.InvalidRequest, "%s", what) }
@@ -63,7 +66,7 @@ func (m *Machine) checkConsumerHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 	if req.MemberEpoch == 0 {
 		switch {
 		case req.RebalanceTimeoutMillis == -1:
-			return invalid("RebalanceTimeoutMs must be provided in first request.")
+			return refuse(kerr.UnknownMemberID, "RebalanceTimeoutMs must be provided in first request.")
 		case req.Topics == nil || len(req.Topics) > 0:
 			return invalid("TopicPartitions must be empty when (re-)joining.")
 		case req.SubscribedTopicNames == nil && req.SubscribedTopicRegex == nil:
@@ -312,7 +315,11 @@ func (m *Machine) updateMember(g *consumerGroup, before, next *consumerMember, o
 		changed, bump = true, bump || next.regex == "" || g.regexes[next.regex] != nil
 		m.forgetRegex(g, before.regex)
 	}
-	if m.resolve(g, op) {
+	later := ""
+	if len(next.topics) > 0 && !slices.Equal(before.topics, next.topics) {
+		later = next.regex
+	}
+	if m.resolve(g, op, later) {
 		bump = true
 	}
 	if !bump && (changed || g.seen != m.imageSeq) {
@@ -336,9 +343,15 @@ func (m *Machine) forgetRegex(g *consumerGroup, regex string) {
 // resolve finds the topics of the group's regular expressions: of those that are new, and of all if a topic came or went or
 // some time has passed, as who may see what can change as well. It reports whether a match did. (Apache does it beside the heartbeat, every
 // ten seconds at most: what a new expression matches is assigned with a later one, and so is a new topic.)
-func (m *Machine) resolve(g *consumerGroup, op Op) (changed bool) {
+//
+// An expression that came together with new names waits for the next heartbeat here as well: who mixes the two, as only librdkafka
+// does, has come to expect the topics of the names by themselves first.
+func (m *Machine) resolve(g *consumerGroup, op Op, later string) (changed bool) {
 	for _, re := range slices.Sorted(maps.Keys(g.tally.regexes)) {
 		known := g.regexes[re]
+		if known == nil && re == later {
+			continue
+		}
 		if known != nil && g.matched == m.topicsSeq && known.isFresh(m.nowMs(), m.settings.RegexRefreshInterval.Milliseconds()) {
 			continue
 		}
