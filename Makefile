@@ -22,7 +22,7 @@ interop: ## Java, Python, Node and kcat against the built binary, and a director
 
 conformance: ## suites that others wrote; conformance/expected.tsv says what must pass; some 10 minutes once they have installed themselves
 	@test -d $(shared)/conformance || { echo "make conformance: $(shared)/conformance is missing: the suites are not part of this repository"; exit 1; }
-	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 1h -v ./conformance
+	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 1h -parallel 4 -v ./conformance
 
 simulation: ## whole clusters in one process: more seeds than go test runs, and a power cut at every file operation
 	go test -count=1 -timeout 15m ./internal/sim -seeds 200 -crashes 0

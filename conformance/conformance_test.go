@@ -5,7 +5,7 @@
 //
 //   - "pass";
 //   - "missing: API, …", the APIs whose absence explains why it cannot pass yet;
-//   - "apache: why", when Apache Kafka 4.4 under the same suite does not pass it either;
+//   - "apache: why", when Apache Kafka 4.4 under the same suite does not pass it either, or not always;
 //   - "java: what", when it wants the broker to load Java code.
 //
 // The run fails when a test listed as a pass does not pass or does not run, when a test is excused by APIs that are all
@@ -13,7 +13,7 @@
 // test that a suite skips of itself need not be listed. When all suites went as expected, the README's table of what
 // passes is written.
 //
-// The suites run in two lanes beside one another, for they wait more than they compute; what fails there by the clock gets a
+// The suites run in lanes beside one another, for they wait more than they compute; what fails there by the clock gets a
 // second run.
 //
 // SUITES is the folder with the suites, which install themselves on their first run. ENUMERATE=1 runs every test that is
@@ -39,6 +39,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 )
 
 var (
@@ -88,23 +89,31 @@ type suite struct {
 	env      []string                              // always
 	narrow   func(expected []expectation) []string // environment that leaves out what is excused
 	choose   func(tests []string) string           // environment that runs just these tests; nil: they need one another
-	apart    []string                              // tests that disturb what runs beside them: the suite runs them afterwards, one at a time
-	alone    []string                              // environment in which it runs one test at a time
+	apart    []part                                // tests that run in processes of their own, beside that of the others
+	installs string                                // what it installs for all suites of its folder, each of which runs in a folder of its own
 	report   string                                // the file with the outcomes, in its folder of the cache; "": its output
 	line     *regexp.Regexp                        // one outcome: groups "test" and "outcome"
 	test     func(string) string                   // makes the name for expected.tsv; nil: as it is
 }
 
-// Some of librdkafka's tests call Kafka's command-line tools, which java-tools has installed.
-var librdkafkaEnv = []string{"LIMIT=900", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")}
+// A part of a suite's tests runs in a process of its own: as they would disturb the others, or take longest.
+type part struct {
+	env   []string
+	tests []string
+}
 
-var librdkafkaLine = regexp.MustCompile(`^\| +(?P<test>\d\S+) +\| +(?P<outcome>PASSED|FAILED|SKIPPED)`)
+// All of librdkafka's tests, not just what is quick (ARGS=-Q). Some call Kafka's command-line tools, which java-tools has installed.
+var librdkafkaEnv = []string{"ARGS=", "PARALLEL=6", "LIMIT=1200", "KAFKA_PATH=" + filepath.Join(suites, "librdkafka", "kafka-tools"), "KAFKA_LIBS=" + filepath.Join(cache, "java-tools", "libs")}
+
+var librdkafkaLongest = part{tests: []string{"0113_cooperative_rebalance"}}
+
+// Its runner says it when a test ends, and once more in a table, whose rows other lines of its may cut in two.
+var librdkafkaLine = regexp.MustCompile(`(?:=+ Test |^\| +)(?P<test>\d\S+)(?: +\| +| )(?P<outcome>PASSED|FAILED|SKIPPED)`)
 
 // listed runs just these tests of librdkafka.
 func listed(tests []string) string { return "TESTS=" + strings.Join(tests, ",") }
 
-// lanes are the suites that run one after another, beside those of the other lanes. librdkafka's tests call tools that
-// java-tools installs; the suites of apache-tests start brokers on the same ports.
+// lanes are the suites that run one after another, beside those of the other lanes. Those of apache-tests start brokers on the same ports.
 var lanes = [][]suite{{
 	{
 		name: "kcat", folder: "kcat", title: "kcat: every codec, idempotence, groups, queries by time",
@@ -124,9 +133,10 @@ var lanes = [][]suite{{
 		},
 		line: regexp.MustCompile(`^(?P<outcome>ok|FAIL) +(?P<test>\S+)`),
 	},
+}, {
 	{
-		name: "librdkafka", folder: "librdkafka", title: "librdkafka's regression tests (quick), the client under Python, .NET, Node, Rust and PHP",
-		settings: []string{"num.partitions=4"}, tools: true, env: librdkafkaEnv,
+		name: "librdkafka", folder: "librdkafka", title: "librdkafka's regression tests, the client under Python, .NET, Node, Rust and PHP",
+		settings: []string{"num.partitions=4"}, tools: true, env: librdkafkaEnv, installs: "src",
 		narrow: func(expected []expectation) []string {
 			var numbers []string
 			for _, test := range excused(expected) {
@@ -136,23 +146,11 @@ var lanes = [][]suite{{
 			return []string{"TESTS_SKIP=" + strings.Join(numbers, ",")}
 		},
 		choose: listed,
-		// These put a layer of their own between the client and its sockets, and close it by number: a number that a test beside them may have by then.
-		apart:  []string{"0049_consume_conn_close", "0075_retry", "0076_produce_retry", "0086_purge_remote", "0088_produce_metadata_timeout", "0094_idempotence_msg_timeout"},
-		alone:  []string{"PARALLEL=1"},
-		report: "run.txt", line: librdkafkaLine,
-	},
-	{
-		// Of the tests that subscribe, those that do something in the quick mode.
-		name: "librdkafka-consumer", folder: "librdkafka", title: "librdkafka's tests of consumers (quick) once more, with `group.protocol=consumer`",
-		settings: []string{"num.partitions=4"}, tools: true, env: append([]string{"TEST_CONSUMER_GROUP_PROTOCOL=consumer"}, librdkafkaEnv...),
-		narrow: func(expected []expectation) []string {
-			var tests []string
-			for _, e := range expected {
-				tests = append(tests, e.test)
-			}
-			return []string{listed(tests)}
-		},
-		choose: listed,
+		apart: []part{{
+			// They put a layer of their own between the client and its sockets, and close it by number: a number that a test beside them may have by then.
+			env:   []string{"PARALLEL=1"},
+			tests: []string{"0049_consume_conn_close", "0075_retry", "0076_produce_retry", "0086_purge_remote", "0088_produce_metadata_timeout", "0094_idempotence_msg_timeout"},
+		}, librdkafkaLongest},
 		report: "run.txt", line: librdkafkaLine,
 	},
 }, {
@@ -175,6 +173,23 @@ var lanes = [][]suite{{
 		name: "apache-clients", folder: "apache-tests", title: "Apache Kafka's own integration tests of its Java clients (one node)",
 		env: []string{"SET=clients", "MAX_NODES=1", "WAIT=30", "LIMIT=900"}, narrow: exceptMethods, choose: methods,
 		report: "run.log", line: junit, test: javaTest,
+	},
+}, {
+	{
+		name: "librdkafka-consumer", folder: "librdkafka", title: "librdkafka's tests of consumers once more, with `group.protocol=consumer`",
+		settings: []string{"num.partitions=4"}, tools: true, env: append([]string{"TEST_CONSUMER_GROUP_PROTOCOL=consumer"}, librdkafkaEnv...), installs: "src",
+		narrow: func(expected []expectation) []string {
+			var tests []string
+			for _, e := range expected {
+				if e.pass() {
+					tests = append(tests, e.test)
+				}
+			}
+			return []string{listed(tests)}
+		},
+		choose: listed,
+		apart:  []part{librdkafkaLongest},
+		report: "run.txt", line: librdkafkaLine,
 	},
 }}
 
@@ -239,6 +254,7 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("build ottla: %v\n%s", err, out)
 	}
 	expected := readExpected(t)
+	tools := prepare(t, binary)
 	var table [][]string // by lane
 	t.Run("lane", func(t *testing.T) {
 		for _, lane := range lanes {
@@ -248,6 +264,9 @@ func TestConformance(t *testing.T) {
 				t.Parallel()
 				for i, s := range lane {
 					t.Run(s.name, func(t *testing.T) {
+						if s.tools {
+							s.env = append(slices.Clone(s.env), tools)
+						}
 						s.verdict(t, binary, expected[s.name])
 						rows[i] = row(s.title, expected[s.name])
 					})
@@ -261,20 +280,27 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// prepare installs what several suites use, so that none of them meets another at it, and returns the environment in which Kafka's
+// tools start quickly.
+func prepare(t *testing.T, binary string) string {
+	b := startBroker(t, binary, nil)
+	tools := quickTools(t, b)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(suites, "librdkafka", "run.sh"))
+	cmd.Env = append(os.Environ(), "BOOTSTRAP="+b.address, listed([]string{"none"}))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("librdkafka's tests cannot be built: %v\n%s", err, out)
+	}
+	return tools
+}
+
 // verdict runs the suite against a broker of its own and judges it.
 func (s *suite) verdict(t *testing.T, binary string, expected []expectation) {
 	b := startBroker(t, binary, s.settings)
-	if s.tools {
-		s.env = append(s.env, quickTools(t, b))
-	}
-	out := s.run(t, binary, b, s.narrowed(expected))
-	if len(s.apart) > 0 {
-		maps.Copy(out, s.run(t, binary, b, s.only(expected, s.apart)))
-	}
+	out := s.run(t, binary, b, s.processes(expected, nil))
 	// The suites time things, and share two cores with what they time: what failed gets a second run, alone.
 	if unlucky := failures(expected, out); len(unlucky) > 0 && !enumerate {
 		t.Logf("once more: %s", strings.Join(unlucky, ", "))
-		maps.Copy(out, s.run(t, binary, b, s.only(expected, unlucky)))
+		maps.Copy(out, s.run(t, binary, b, s.processes(expected, unlucky)))
 	}
 	if enumerate {
 		for test, o := range out {
@@ -299,26 +325,34 @@ func quickTools(t *testing.T, b *broker) string {
 	return "JDK_JAVA_OPTIONS=-XX:+UseSerialGC -XX:-UsePerfData -XX:SharedArchiveFile=" + archive
 }
 
-// narrowed is the environment in which the suite leaves out what it need not run, and what runs apart.
-func (s *suite) narrowed(expected []expectation) []string {
-	if s.narrow == nil || len(expected) == 0 {
-		return nil
-	}
+// processes are the environments of the processes that run just these tests, or, if none are given or they build on one another, all.
+func (s *suite) processes(expected []expectation, tests []string) (envs [][]string) {
 	together := slices.Clone(expected)
-	for i, e := range together {
-		if slices.Contains(s.apart, e.test) {
-			together[i].never = "it runs apart"
+	all := tests == nil || s.choose == nil
+	for _, p := range s.apart {
+		mine := p.tests
+		if !all {
+			mine = slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return !slices.Contains(p.tests, test) })
+		}
+		if len(mine) > 0 {
+			envs = append(envs, append(slices.Clone(p.env), s.choose(mine)))
+		}
+		tests = slices.DeleteFunc(slices.Clone(tests), func(test string) bool { return slices.Contains(p.tests, test) })
+		for i, e := range together {
+			if slices.Contains(p.tests, e.test) {
+				together[i].never = "it runs apart"
+			}
 		}
 	}
-	return s.narrow(together)
-}
-
-// only is the environment in which the suite runs just these tests, one at a time, or, where its tests build on one another, all again.
-func (s *suite) only(expected []expectation, tests []string) []string {
-	if s.choose == nil {
-		return s.narrowed(expected)
+	switch {
+	case all && s.narrow != nil && len(expected) > 0:
+		envs = append(envs, s.narrow(together))
+	case all:
+		envs = append(envs, nil)
+	case len(tests) > 0:
+		envs = append(envs, []string{s.choose(tests)})
 	}
-	return append(slices.Clone(s.alone), s.choose(tests))
+	return envs
 }
 
 // failures are the tests that must pass and failed.
@@ -331,12 +365,36 @@ func failures(expected []expectation, out map[string]outcome) (tests []string) {
 	return tests
 }
 
-// run runs the suite with additions to its environment and returns its outcomes by test.
-func (s *suite) run(t *testing.T, binary string, b *broker, env []string) map[string]outcome {
+// run runs the suite, in as many processes at once as there are additions to its environment, and returns its outcomes by test.
+func (s *suite) run(t *testing.T, binary string, b *broker, envs [][]string) map[string]outcome {
 	t.Helper()
+	outs := make([]map[string]outcome, len(envs))
+	var all errgroup.Group
+	for i, env := range envs {
+		all.Go(func() (err error) {
+			outs[i], err = s.process(t, binary, b, env)
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	merged := map[string]outcome{}
+	for _, out := range outs {
+		for test, o := range out {
+			if _, known := merged[test]; !known || o != skipped { // another process was told to skip it
+				merged[test] = o
+			}
+		}
+	}
+	return merged
+}
+
+// process is one run of the suite's command.
+func (s *suite) process(t *testing.T, binary string, b *broker, env []string) (map[string]outcome, error) {
 	node, err := filepath.Abs("node.sh")
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	// A first run installs the suite: the bound on the tests themselves is the suite's LIMIT.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -347,13 +405,25 @@ func (s *suite) run(t *testing.T, binary string, b *broker, env []string) map[st
 	if enumerate {
 		cmd.Env = append(cmd.Env, "LIMIT=3000")
 	}
+	work := filepath.Join(cache, s.folder)
+	if s.installs != "" {
+		own := t.TempDir()
+		if err := os.Symlink(filepath.Join(work, s.installs), filepath.Join(own, s.installs)); err != nil {
+			return nil, err
+		}
+		work = own
+		cmd.Env = append(cmd.Env, "WORK="+work)
+	}
 	cmd.WaitDelay = 5 * time.Second
 	began := time.Now()
 	report, runErr := cmd.Output() // a suite exits with 1 when a test fails; its report says which
-	t.Logf("%s: %v after %s\n%s", s.folder, runErr, time.Since(began).Round(time.Second), report)
+	t.Logf("%s: %v after %s\n%s", s.name, runErr, time.Since(began).Round(time.Second), report)
 	if s.report != "" {
-		if report, err = os.ReadFile(filepath.Join(cache, s.folder, s.report)); err != nil {
-			t.Fatalf("%s left no report: %v", s.name, err)
+		if report, err = os.ReadFile(filepath.Join(work, s.report)); err != nil {
+			return nil, fmt.Errorf("%s left no report: %w", s.name, err)
+		}
+		if cmd.ProcessState.ExitCode() > 1 {
+			t.Logf("%s broke off with:\n%s", s.name, report[max(0, len(report)-2000):])
 		}
 	}
 	out := map[string]outcome{}
@@ -368,7 +438,7 @@ func (s *suite) run(t *testing.T, binary string, b *broker, env []string) map[st
 		}
 		out[test] = outcomes[m[s.line.SubexpIndex("outcome")]]
 	}
-	return out
+	return out, nil
 }
 
 // An expectation is a line of expected.tsv.
@@ -425,25 +495,29 @@ func readExpected(t *testing.T) map[string][]expectation {
 	return expected
 }
 
-// judge compares the outcomes with what is expected of one suite.
+// judge compares the outcomes with what is expected of one suite. What is not as expected becomes a subtest that fails, so that the
+// names stand in the summary.
 func judge(t *testing.T, expected []expectation, out map[string]outcome, advertised []string) {
 	t.Helper()
+	wrong := func(test, format string, args ...any) {
+		t.Run(test, func(t *testing.T) { t.Errorf(format, args...) })
+	}
 	listed := map[string]bool{}
 	for _, e := range expected {
 		listed[e.test] = true
 		o, ran := out[e.test]
 		switch {
 		case e.pass() && !ran:
-			t.Errorf("%s did not run", e.test)
+			wrong(e.test, "did not run, or not to its end")
 		case e.pass() && o != passed:
-			t.Errorf("%s must pass, and %s", e.test, map[outcome]string{failed: "failed", skipped: "was skipped"}[o])
+			wrong(e.test, "must pass, and %s", map[outcome]string{failed: "failed", skipped: "was skipped"}[o])
 		case len(e.missing) > 0 && !slices.ContainsFunc(e.missing, func(api string) bool { return !slices.Contains(advertised, api) }):
-			t.Errorf("%s is excused by %s, which the broker advertises by now: take its line out and enumerate", e.test, strings.Join(e.missing, ", "))
+			wrong(e.test, "is excused by %s, which the broker advertises by now: take its line out and enumerate", strings.Join(e.missing, ", "))
 		}
 	}
-	for test, o := range out {
-		if !listed[test] && o != skipped {
-			t.Errorf("%s is not listed (%s)", test, o)
+	for _, test := range slices.Sorted(maps.Keys(out)) {
+		if o := out[test]; !listed[test] && o != skipped {
+			wrong(test, "is not listed (%s)", o)
 		}
 	}
 }
@@ -523,10 +597,43 @@ func startBroker(t *testing.T, binary string, settings []string) *broker {
 			t.Errorf("the broker ended with: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("the broker's log:\n%.10000s", log)
+			t.Logf("what the broker warned of:\n%.4000s", warnings(log.String()))
 		}
 	})
+	b.wait(t)
 	return b
+}
+
+// wait returns once the broker answers.
+func (b *broker) wait(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for err = cl.Ping(ctx); err != nil; err = cl.Ping(ctx) {
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			t.Fatalf("the broker does not answer: %v", err)
+		}
+	}
+}
+
+// warnings are the lines of a broker's log that do not merely inform.
+func warnings(log string) string {
+	var out strings.Builder
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `"level":"INFO"`) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
 }
 
 // advertised returns the names of the APIs in the broker's ApiVersions answer.
