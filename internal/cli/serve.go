@@ -33,11 +33,6 @@ type Greeting struct {
 	Millis     int64    `json:"ready_ms"`
 }
 
-// collectorHeadroom is how many bytes of garbage there may at least be before the Go runtime collects. It does so when the heap is twice
-// of what was live, which for a broker is a few MB, and spent 6.6 % of the processor time on that under many small requests. The bytes are
-// counted as live, and are no memory, since nobody touches them. Programs that embed a broker decide for themselves.
-const collectorHeadroom = 24 << 20
-
 func (a *app) serve() *cobra.Command {
 	var set []string
 	return a.leaf(leaf{
@@ -53,8 +48,7 @@ func (a *app) serve() *cobra.Command {
 			if len(args) > 0 {
 				sources.File = args[0]
 			}
-			headroom := make([]byte, collectorHeadroom)
-			defer runtime.KeepAlive(headroom)
+			defer tuneRuntime()()
 			b, err := ottla.Start(ctx, ottla.Config{Sources: &sources, Logger: a.logger()})
 			if err != nil {
 				return err

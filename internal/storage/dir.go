@@ -67,7 +67,7 @@ type DirOptions struct {
 
 func (o *DirOptions) defaults() {
 	o.FS = cmp.Or(o.FS, vfs.OS)
-	o.RecoveryThreads = cmp.Or(o.RecoveryThreads, runtime.GOMAXPROCS(0))
+	o.RecoveryThreads = cmp.Or(o.RecoveryThreads, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
 	o.FlushInterval = cmp.Or(o.FlushInterval, time.Second)
 	o.FlushThreads = cmp.Or(o.FlushThreads, 8)
 	o.CheckpointInterval = cmp.Or(o.CheckpointInterval, 5*time.Second)
