@@ -26,7 +26,7 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 			FS: b.fs, Path: path, NodeID: b.nodeID, RecoveryThreads: c.Int("num.recovery.threads.per.data.dir"),
 			MaxProducers:  maxProducers(c, len(b.paths())),
 			ScrubRate:     cmp.Or(c.Bytes("ottla.log.scrub.bytes.per.second"), -1),
-			FlushInterval: c.Duration("ottla.log.flush.background.ms"), CheckpointInterval: checkpointInterval(c),
+			FlushInterval: flushInterval(c), CheckpointInterval: checkpointInterval(c),
 			RetentionInterval: c.Duration("log.retention.check.interval.ms"), Registerer: b.registerer, Logger: b.loggers.named("storage"),
 			OnFailure: func(err error) { b.dirFailed(path, err) },
 			LogConfig: func(topic string) storage.LogConfig { return b.stored(topic) },
@@ -38,6 +38,11 @@ func (b *Broker) openDirs(ctx, _ context.Context) error {
 		b.undo = append(b.undo, func() error { return b.closeDir(d) })
 	}
 	return b.settleClusterID(ctx)
+}
+
+// flushInterval is how long records wait for the background flush; negative, for ever.
+func flushInterval(c *config.Config) time.Duration {
+	return cmp.Or(c.Duration("ottla.log.flush.background.ms"), -1) // to package storage 0 is its default
 }
 
 // checkpointInterval is the shortest time that one of the files may go without being written: a log directory writes recovery points, log

@@ -45,6 +45,16 @@ func TestClusterIDIsNotMadeUp(t *testing.T) {
 	}
 }
 
+// The background flush can be turned off.
+func TestFlushInterval(t *testing.T) {
+	for setting, want := range map[string]time.Duration{"0": -1, "1000": time.Second, "250": 250 * time.Millisecond} {
+		b := newBroker(options(t, newDisk(t), map[string]string{"ottla.log.flush.background.ms": setting}))
+		if got := flushInterval(b.static); got != want {
+			t.Errorf("with %s ms: %v, want %v", setting, got, want)
+		}
+	}
+}
+
 // Internal topics that a client asks for before a coordinator does are made as Apache Kafka 4.4 makes them.
 func TestInternalTopicsMadeOnTheFly(t *testing.T) {
 	b := newBroker(options(t, newDisk(t), map[string]string{"offsets.topic.num.partitions": "7", "default.replication.factor": "2"}))
