@@ -20,7 +20,7 @@ lint:
 interop: ## Java, Python, Node and kcat against the built binary, and a directory handed to Apache and back
 	interop/run.sh -v
 
-conformance: ## suites that others wrote; conformance/expected.tsv says what must pass; some 10 minutes once they have installed themselves
+conformance: ## suites that others wrote; conformance/expected.tsv says what must pass; 12 to 16 minutes once they have installed themselves
 	@test -d $(shared)/conformance || { echo "make conformance: $(shared)/conformance is missing: the suites are not part of this repository"; exit 1; }
 	SUITES=$(abspath $(shared))/conformance go test -count=1 -tags conformance -timeout 1h -parallel 4 -v ./conformance
 

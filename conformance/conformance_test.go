@@ -5,7 +5,8 @@
 //
 //   - "pass";
 //   - "missing: API, …", the APIs whose absence explains why it cannot pass yet;
-//   - "apache: why", when Apache Kafka 4.4 under the same suite does not pass it either, or not always;
+//   - "apache: why", when Apache Kafka 4.4 under the same suite does not pass it either;
+//   - "client: why", when a fault of the client's own makes it fail, with Apache Kafka more rarely;
 //   - "java: what", when it wants the broker to load Java code.
 //
 // The run fails when a test listed as a pass does not pass or does not run, when a test is excused by APIs that are all
@@ -499,10 +500,10 @@ func readExpected(t *testing.T) map[string][]expectation {
 					t.Fatalf("expected.tsv: %s is no API that kmsg has a name for", api)
 				}
 			}
-		case "apache", "java":
+		case "apache", "client", "java":
 			e.never = why
 		default:
-			t.Fatalf("expected.tsv: %q is neither pass, missing: API, …, apache: why nor java: what", fields[2])
+			t.Fatalf("expected.tsv: %q is neither pass, missing: API, …, apache: why, client: why nor java: what", fields[2])
 		}
 		expected[fields[0]] = append(expected[fields[0]], e)
 	}
@@ -580,7 +581,7 @@ func writeTable(t *testing.T, rows []string) {
 	if !ok || !closed {
 		t.Fatalf("%s lacks the lines %s and %s for the table", path, strings.TrimSpace(begin), end)
 	}
-	table := "| suite | pass | wait for an API | fail on Apache too, or want Java |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	table := "| suite | pass | wait for an API | fail on Apache too, by a fault of the client's, or want Java |\n| --- | --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
 	if err := os.WriteFile(path, slices.Concat(head, []byte(begin), []byte(table), []byte(end), tail), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -154,26 +153,26 @@ func TestTopicSize(t *testing.T) {
 			}
 		}
 	}
-	sizes := func() map[string]int {
-		families, err := b.registerer.(*prometheus.Registry).Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := map[string]int{}
-		for _, family := range families {
-			for _, m := range family.Metric {
-				if family.GetName() == "ottla_topic_size_bytes" {
-					// The labels are sorted by name: tier, topic.
-					got[m.Label[1].GetValue()+" "+m.Label[0].GetValue()] = int(m.GetGauge().GetValue())
-				}
+	// What nothing was written to need not have been made yet.
+	empty, err := b.replicas.GetByName("empty", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := empty.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	families, err := b.registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			if family.GetName() == "ottla_topic_size_bytes" {
+				// The labels are sorted by name: tier, topic.
+				got[m.Label[1].GetValue()+" "+m.Label[0].GetValue()] = int(m.GetGauge().GetValue())
 			}
 		}
-		return got
-	}
-	// The log that nothing was written to need not have been made yet.
-	got := sizes()
-	for late := time.Now().Add(answerWithin); len(got) < 3 && time.Now().Before(late); got = sizes() {
-		runtime.Gosched()
 	}
 	if diff := cmp.Diff(map[string]int{"a local": len(one), "b local": 3 * len(one), "empty local": 0}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -461,7 +461,8 @@ func TestTopicDeletedWhileNothingCanBeWritten(t *testing.T) {
 		log := b.logOf("g")
 		log.set(func() { log.fail = errors.New("2 replicas are in sync, 3 are needed") })
 		b.apply(&records.RemoveTopicRecord{TopicID: b.image.TopicByName("t").ID})
-		time.Sleep(time.Second + firstPause/2) // between two attempts
+		time.Sleep(time.Second)
+		synctest.Wait() // for the attempt of this very instant
 		want(t, "fetch while it loads", b.committed("g"), "COORDINATOR_LOAD_IN_PROGRESS")
 		log.set(func() { log.fail = nil })
 		time.Sleep(20 * time.Second)
