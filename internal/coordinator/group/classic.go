@@ -475,12 +475,12 @@ func (m *Machine) stopClassic(g *classicGroup) {
 }
 
 // classicLoaded starts the sessions of a group that was replayed. If it is larger than it may be now it rebalances, so that
-// the surplus leaves.
+// the surplus leaves; so it does if nobody leads it, as downgrade leaves it: what the members that left had still has to be assigned.
 func (m *Machine) classicLoaded(g *classicGroup) {
 	for _, mem := range g.order {
 		m.hear(g, mem)
 	}
-	if len(g.members) > m.settings.MaxSize {
+	if len(g.members) > m.settings.MaxSize || len(g.members) > 0 && g.leader == nil {
 		m.prepareRebalance(g)
 	}
 }

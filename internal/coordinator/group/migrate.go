@@ -168,7 +168,7 @@ func (m *Machine) downgrade(g *consumerGroup) {
 		c.add(old)
 	}
 	protocol := c.selectProtocol()
-	c.protocol = &protocol
+	c.protocol, c.leader = &protocol, nil // which tells whoever loads the group that this rebalance is still to come
 	m.deleteConsumer(g)
 	m.groups[g.id] = &group{id: g.id, classic: c} // with all protocols that its members speak, which a record does not know
 	m.emit(c.record(kept))
