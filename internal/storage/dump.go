@@ -31,11 +31,11 @@ func DumpSegment(fsys vfs.FS, path string, f func(DumpedBatch) error) (err error
 	if err != nil {
 		return fmt.Errorf("size segment: %w", err)
 	}
-	sc := newScanner(file, size)
-	next := int64(math.MinInt64)
-	if base, _, ok := parseSegmentFile(filepath.Base(path)); ok {
-		next = base
+	base, next := int64(-1), int64(math.MinInt64)
+	if named, _, ok := parseSegmentFile(filepath.Base(path)); ok {
+		base, next = named, named
 	}
+	sc := newScanner(file, base, size)
 	var buf []byte
 	for pos := int64(0); pos < size; {
 		b, err := sc.dump(pos, next, &buf)

@@ -61,6 +61,9 @@ func FuzzRecoverSegment(f *testing.F) {
 	f.Add(b, false)
 	f.Add(append(append([]byte{}, b...), make([]byte, 600)...), true)
 	f.Add(b[:len(b)-3], false)
+	far := append([]byte{'0'}, b...) // sound but for its offset, behind a byte that is no batch
+	copy(far[1:], "00000000")
+	f.Add(far, false)
 	f.Fuzz(func(t *testing.T, data []byte, clean bool) {
 		fsys := newMem(t)
 		if err := fsys.MkdirAll("/data/t-0", 0o755); err != nil {

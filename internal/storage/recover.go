@@ -673,15 +673,12 @@ func (s *segment) entries(y layout) ([]entry, error) {
 // start > 0 is bad), and the first offset behind what stays.
 func (r *recovery) batches(s *segment, h *handle, start, next int64) (bad []badRange, cut, end int64, err error) {
 	size := s.size.Load()
-	sc := newScanner(h.log, size)
+	sc := newScanner(h.log, s.base, size)
 	interval := r.l.Config().IndexInterval
 	for pos := start; pos < size; {
 		header, reason, err := sc.batch(pos, next)
 		if err != nil {
 			return nil, 0, 0, err
-		}
-		if reason == "" && header.LastOffset()-s.base > math.MaxInt32 {
-			reason = fmt.Sprintf("offset %d is too far from the segment's base", header.LastOffset())
 		}
 		if reason == "" {
 			s.note(&header, pos, interval)
@@ -721,7 +718,7 @@ func (s *segment) tornPath(pos int64) string {
 // cut truncates a segment's file and keeps the bytes behind, unless they are but zeros.
 func (r *recovery) cut(s *segment, h *handle, pos int64) error {
 	size := s.size.Load()
-	zeros, err := newScanner(h.log, size).zeros(pos, size)
+	zeros, err := newScanner(h.log, s.base, size).zeros(pos, size)
 	if err != nil {
 		return err
 	}

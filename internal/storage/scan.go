@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 
 	"ottla/internal/record"
 	"ottla/internal/vfs"
@@ -23,15 +24,21 @@ const minLostStart = 11
 
 // A scanner reads a log file front to back and checks every batch. It uses one buffer, however long a batch claims to be.
 type scanner struct {
-	f   vfs.File
-	end int64 // size of the file
-	buf []byte
-	off int64 // position of buf[0]
-	n   int   // bytes in buf
+	f    vfs.File
+	end  int64 // size of the file
+	last int64 // the largest offset that may stand in it
+	buf  []byte
+	off  int64 // position of buf[0]
+	n    int   // bytes in buf
 }
 
-func newScanner(f vfs.File, size int64) *scanner {
-	return &scanner{f: f, end: size, buf: make([]byte, min(scanChunk, max(size, record.HeaderSize)))}
+// newScanner returns a scanner of a segment's file. A base below 0 says that the file is none whose offsets count from a base.
+func newScanner(f vfs.File, base, size int64) *scanner {
+	last := int64(math.MaxInt64 - 1) // so that the next offset is one too
+	if base >= 0 && base < last-math.MaxInt32 {
+		last = base + math.MaxInt32 // what an index entry can hold
+	}
+	return &scanner{f: f, end: size, last: last, buf: make([]byte, min(scanChunk, max(size, record.HeaderSize)))}
 }
 
 // bytes returns up to n bytes at pos, fewer only at the end of the file or of the buffer's room.
@@ -64,6 +71,8 @@ func (r *scanner) batch(pos, next int64) (h record.Header, bad string, err error
 		return h, fmt.Sprintf("batch at offset %d where %d or more is due", h.BaseOffset, next), nil
 	case h.LastOffsetDelta < 0:
 		return h, fmt.Sprintf("batch has last offset delta %d", h.LastOffsetDelta), nil
+	case h.BaseOffset > r.last-int64(h.LastOffsetDelta):
+		return h, fmt.Sprintf("batch at offset %d is too far from the segment's base", h.BaseOffset), nil
 	}
 	crc, err := r.crc(pos, int64(h.Size()))
 	if err != nil {

@@ -69,7 +69,7 @@ func (l *Log) scrub(ctx context.Context, s *segment, rate int64) error {
 	}
 	defer h.release()
 	cuts, size := s.cuts.Load(), s.size.Load()
-	found, err := s.findRot(newScanner(&pacedFile{h.log, ctx, rate}, size), 0, size, s.base)
+	found, err := s.findRot(newScanner(&pacedFile{h.log, ctx, rate}, s.base, size), 0, size, s.base)
 	err = errors.Join(err, h.log.Forget())
 	s.drop()
 	if len(found) > 0 {
