@@ -135,6 +135,9 @@ func (c *claim) shrink(n int64) {
 	c.pool.give(n)
 }
 
+// hasRoom reports whether a reader need not expect to wait for memory.
+func (p *pool) hasRoom() bool { return p.used.Load() < p.capacity/2 }
+
 func (p *pool) tryTake(n int64) bool {
 	for {
 		used := p.used.Load()

@@ -15,6 +15,9 @@ import (
 )
 
 const (
+	// gatherFor is how long an answer waits at most for that of a request behind it to begin to be known.
+	gatherFor = 100 * time.Microsecond
+
 	// maxSlots is how many requests of a connection may be unanswered.
 	maxSlots = 128
 
@@ -50,6 +53,7 @@ type Conn struct {
 	session   context.Context // ctx with the auth.Session, nil if that is to be made anew
 	software  software        // as the client named it
 	announced bool            // counted in ottla_connections_total
+	unsent    []*slot         // whose answers are in out, and which are not in the queue; see gather
 
 	node       atomic.Bool  // see MarkNode
 	lastActive atomic.Int64 // UnixNano of the last request
@@ -94,7 +98,7 @@ var slots = sync.Pool{New: func() any { return new(slot) }}
 func newConn(s *Server, nc net.Conn, door *door, host string) *Conn {
 	c := &Conn{server: s, door: door, nc: nc, host: host, wake: make(chan struct{}, 1), popped: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
-	c.frames.conn = nc
+	c.frames.conn, c.frames.unread = nc, unreadBytes(nc)
 	c.out.conn, c.out.stall = nc, s.options.Stall
 	c.wakeFunc = func() { signal(c.wake) }
 	c.lastActive.Store(time.Now().UnixNano())
@@ -132,6 +136,7 @@ func (c *Conn) Principal() auth.Principal { return auth.Anonymous }
 // run is the reader.
 func (c *Conn) run() {
 	err := c.readRequests()
+	_ = c.sendUnsent() // if it fails, err says why the connection ends
 	c.fail(err)
 	c.writers.Wait()
 	c.abandon()
@@ -161,7 +166,7 @@ func (c *Conn) abandon() {
 	queue := c.mu.queue
 	c.mu.queue = nil
 	c.mu.Unlock()
-	for _, s := range queue {
+	for _, s := range append(queue, c.unsent...) {
 		s.abandon()
 	}
 	if c.timer != nil {
@@ -199,8 +204,8 @@ func (c *Conn) readRequest(size int) error {
 	}
 	s.req.Received = time.Now()
 	c.lastActive.Store(s.req.Received.UnixNano())
-	queued, err := c.serve(s)
-	if !queued {
+	kept, err := c.serve(s)
+	if !kept {
 		s.recycle()
 	}
 	return err
@@ -214,12 +219,16 @@ func (c *Conn) pool() *pool {
 	return &b.clients
 }
 
-// serve handles the request in s and answers it, unless it reports that s has gone into
-// the queue.
-func (c *Conn) serve(s *slot) (queued bool, err error) {
+// serve handles the request in s and answers it, unless it reports that s is kept: in the queue, or among the unsent.
+func (c *Conn) serve(s *slot) (kept bool, err error) {
 	body, err := c.parseHeader(s)
 	if err != nil {
 		return false, err
+	}
+	if len(c.unsent) > 0 && s.req.API != c.unsent[0].req.API { // it may take long
+		if err := c.sendUnsent(); err != nil {
+			return false, err
+		}
 	}
 	if err := c.waitTurn(s.req.API); err != nil {
 		return false, err
@@ -233,12 +242,17 @@ func (c *Conn) serve(s *slot) (queued bool, err error) {
 	if s.response == nil && s.pending == nil {
 		s.known = s.handled
 		c.observe(s, s.handled) // acks=0: nothing to send, nothing to wait for
-		return false, nil
+		return false, c.sendUnsent()
 	}
 	if s.pending == nil {
 		s.settleThrottle()
 	}
-	if c.enqueue(s) {
+	if c.mustQueue(s) {
+		err := c.sendUnsent()
+		c.enqueue(s)
+		return true, err
+	}
+	if c.gather(s) {
 		return true, nil
 	}
 	return false, c.answerNow(s)
@@ -385,14 +399,16 @@ func (c *Conn) unanswered() int {
 	return len(c.mu.queue)
 }
 
-// enqueue puts s into the queue and sees that a writer runs. It declines if s can be
-// answered at once by the reader itself.
-func (c *Conn) enqueue(s *slot) bool {
+// mustQueue reports whether s can not be answered at once by the reader itself.
+func (c *Conn) mustQueue(s *slot) bool {
 	c.mu.Lock()
-	if !c.mu.writing && s.pending == nil && s.heldUntil.IsZero() {
-		c.mu.Unlock()
-		return false
-	}
+	defer c.mu.Unlock()
+	return c.mu.writing || s.pending != nil || !s.heldUntil.IsZero()
+}
+
+// enqueue puts s into the queue and sees that a writer runs.
+func (c *Conn) enqueue(s *slot) {
+	c.mu.Lock()
 	c.mu.queue = append(c.mu.queue, s)
 	start := !c.mu.writing
 	c.mu.writing = true
@@ -401,18 +417,55 @@ func (c *Conn) enqueue(s *slot) bool {
 		c.writers.Add(1)
 		go c.write()
 	}
+}
+
+// gather keeps the answer of s back, all earlier ones being sent or kept back, if that of the next request will soon be there to be sent with it:
+// a client that has several requests under way is woken, and its socket written to, once for some of them. It declines where that
+// could wait for anything but the handling of a request like this one, or has waited long enough.
+func (c *Conn) gather(s *slot) bool {
+	if !s.req.API.Pipelined || s.throttle > 0 || !c.pool().hasRoom() || !c.frames.arrived() ||
+		len(c.unsent) > 0 && s.handled.Sub(c.unsent[0].handled) > gatherFor || !c.out.gather(s) {
+		return false
+	}
+	s.known = s.handled
+	c.unsent = append(c.unsent, s)
 	return true
 }
 
-// answerNow sends the answer of s, all earlier ones being sent.
+// answerNow sends the answer of s, all earlier ones being sent or unsent.
 func (c *Conn) answerNow(s *slot) error {
 	s.known = s.handled
 	defer c.out.free()
 	if err := c.out.send(s); err != nil {
 		return err
 	}
-	c.observe(s, time.Now())
+	now := time.Now()
+	c.sent(now)
+	c.observe(s, now)
 	return nil
+}
+
+// sendUnsent sends the answers that were kept back.
+func (c *Conn) sendUnsent() error {
+	if len(c.unsent) == 0 {
+		return nil
+	}
+	defer c.out.free()
+	if err := c.out.flush(); err != nil {
+		return err
+	}
+	c.sent(time.Now())
+	return nil
+}
+
+// sent lets go of the unsent, which left at now.
+func (c *Conn) sent(now time.Time) {
+	for i, s := range c.unsent {
+		c.observe(s, now)
+		s.recycle()
+		c.unsent[i] = nil
+	}
+	c.unsent = c.unsent[:0]
 }
 
 // write is the writer. It ends when the queue is empty or the connection fails.

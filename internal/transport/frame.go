@@ -45,9 +45,10 @@ func (f *frame) release() {
 // A frameReader reads frames from a connection. It believes no size: the buffer
 // grows as bytes arrive, under the budget.
 type frameReader struct {
-	conn net.Conn
-	in   [readAhead]byte
-	r, w int // unread bytes of in
+	conn   net.Conn
+	unread func() int // bytes that wait in the socket, as far as is known
+	in     [readAhead]byte
+	r, w   int // unread bytes of in
 	// usual is the size of the last frame: the next may be as large at once.
 	usual int
 }
@@ -69,7 +70,6 @@ func refuse(reason, format string, args ...any) *refusal {
 // next waits for a frame of 0 to maxSize bytes to begin, until wait has passed, and returns its
 // size. A connection that ends between two frames is io.EOF.
 func (fr *frameReader) next(wait, progress time.Duration, maxSize int) (int, error) {
-	const sizeBytes = 4
 	for have := fr.w - fr.r; have < sizeBytes; have = fr.w - fr.r {
 		limit := progress
 		if have == 0 {
@@ -112,6 +112,20 @@ func (fr *frameReader) fill(limit time.Duration) error {
 	}
 }
 
+// sizeBytes is how many bytes a frame's size has.
+const sizeBytes = 4
+
+// arrived reports whether the whole next frame is there. It looks into the socket only if part of the frame has been read, for then the
+// client sends faster than it is answered.
+func (fr *frameReader) arrived() bool {
+	have := fr.w - fr.r
+	if have < sizeBytes {
+		return false
+	}
+	missing := sizeBytes + int(int32(binary.BigEndian.Uint32(fr.in[fr.r:]))) - have
+	return missing <= 0 || missing <= fr.unread()
+}
+
 // errIdle says that no frame began in time.
 var errIdle = errors.New("no request")
 
@@ -146,11 +160,16 @@ func (fr *frameReader) body(ctx context.Context, f *frame, p *pool, size int, pr
 				return err
 			}
 		}
-		n, err := fr.conn.Read(f.buf.b[len(f.buf.b):min(size, cap(f.buf.b))])
+		// in is empty by now, so it can take what of the next frame comes along where the buffer has room to spare.
+		n, err := fr.conn.Read(f.buf.b[len(f.buf.b):min(size+len(fr.in), cap(f.buf.b))])
 		f.buf.b = f.buf.b[:len(f.buf.b)+n]
 		if err != nil && len(f.buf.b) < size {
 			return bodyError(err, len(f.buf.b), size, progress)
 		}
+	}
+	if len(f.buf.b) > size {
+		fr.r, fr.w = 0, copy(fr.in[:], f.buf.b[size:])
+		f.buf.b = f.buf.b[:size]
 	}
 	f.claim.settle()
 	fr.usual = min(size, maxUsual)

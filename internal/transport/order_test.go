@@ -533,3 +533,77 @@ func (l *flakyListener) Accept() (net.Conn, error) {
 	}
 	return l.Listener.Accept()
 }
+
+// TestGather: the answer to a Produce leaves with that to the next one if that has arrived, and else at once.
+func TestGather(t *testing.T) {
+	// The handler answers each request when it is released, a Produce with acks=0 with nothing.
+	gather := func(name string, f func(t *testing.T, c net.Conn, release func())) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turn := make(chan struct{}, 16)
+				s := start(t, func(_ context.Context, r *Request) (Response, Pending) {
+					<-turn
+					if p, ok := r.Body.(*kmsg.ProduceRequest); ok && p.Acks == 0 {
+						return nil, nil
+					}
+					return r.Body.ResponseKind(), nil
+				}, nil)
+				f(t, s.dial(), func() {
+					turn <- struct{}{}
+					synctest.Wait()
+				})
+				close(turn)
+				s.Close()
+				if used := s.options.Budget.Used(); used != 0 {
+					t.Errorf("%d bytes are left", used)
+				}
+			})
+		})
+	}
+	gather("behind one that has arrived", func(t *testing.T, c net.Conn, release func()) {
+		send(t, c, produceRequest(1, -1), produceRequest(2, -1))
+		release()
+		wantSilent(t, c, gatherFor/2)
+		release()
+		wantID(t, c, 1)
+		wantID(t, c, 2)
+	})
+	gather("not for long", func(t *testing.T, c net.Conn, release func()) {
+		send(t, c, produceRequest(1, -1), produceRequest(2, -1), produceRequest(3, -1))
+		release()
+		time.Sleep(gatherFor + 1)
+		release()
+		wantID(t, c, 1)
+		wantID(t, c, 2)
+		release()
+		wantID(t, c, 3)
+	})
+	gather("not behind part of one", func(t *testing.T, c net.Conn, release func()) {
+		next := produceRequest(2, -1)
+		send(t, c, produceRequest(1, -1), next[:len(next)-1])
+		release()
+		wantID(t, c, 1)
+		send(t, c, next[len(next)-1:])
+		release()
+		wantID(t, c, 2)
+	})
+	gather("not behind one that may take long", func(t *testing.T, c net.Conn, release func()) {
+		send(t, c, produceRequest(1, -1), metadataRequest(2))
+		release()
+		wantID(t, c, 1)
+		release()
+		wantID(t, c, 2)
+	})
+	gather("not behind one without an answer", func(t *testing.T, c net.Conn, release func()) {
+		send(t, c, produceRequest(1, -1), produceRequest(2, 0))
+		release()
+		release()
+		wantID(t, c, 1)
+	})
+	gather("before what is refused", func(t *testing.T, c net.Conn, release func()) {
+		send(t, c, produceRequest(1, -1), frameOf([]byte{0, 0, 0x7f, 0xff, 0, 0, 0, 2, 0xff, 0xff}))
+		release()
+		wantID(t, c, 1)
+		wantClosed(t, c)
+	})
+}

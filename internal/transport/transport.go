@@ -134,7 +134,7 @@ type Phases struct {
 	// Throttle is how long the answer, being known, was held back because of a quota; or, if it was not held
 	// back (see [Request.Throttle]), for how long reading stopped, which is no part of Total.
 	Throttle time.Duration
-	Send     time.Duration // from the answer known, and no longer held back, to its last byte written
+	Send     time.Duration // from the answer known, and no longer held back, to its last byte written; it may wait for another to leave with
 	Total    time.Duration // from the frame's last byte read to the answer's last byte written
 }
 
