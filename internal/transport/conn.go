@@ -35,10 +35,10 @@ const (
 
 // A Conn is the server's end of a connection.
 //
-// Its reader (run) is the goroutine that reads frames and calls the handler. A
-// request that cannot be answered at once goes into the queue of slots, and a writer
-// runs for as long as that queue is not empty. So at any time one goroutine at
-// most writes: the writer if there is one, else the reader.
+// Its reader (run) is the goroutine that reads frames and calls the handler, and sends what is answered at once. A request that
+// must wait goes into the queue of slots, and from then on until the queue is empty all answers are sent by a writer, which runs only while the
+// answer at the queue's head may be known: a wake or that answer's deadline starts it. So at any time one goroutine at
+// most writes, and a long poll costs none.
 type Conn struct {
 	server *Server
 	door   *door
@@ -57,19 +57,19 @@ type Conn struct {
 
 	node       atomic.Bool  // see MarkNode
 	lastActive atomic.Int64 // UnixNano of the last request
-	wakeFunc   func()
-	wake       chan struct{} // one token: poll the head of the queue
+	wake       func()        // c.wakeUp
 	popped     chan struct{} // one token: the queue has become shorter
 	writers    sync.WaitGroup
 
 	// Of whoever writes.
-	out   FrameConn
-	timer *time.Timer // for the writer's deadlines; made when first needed
+	out FrameConn
 
 	mu struct {
 		sync.Mutex
-		queue      []*slot // in the order of requests
-		writing    bool    // a writer runs; true while queue is not empty
+		queue      []*slot     // in the order of requests
+		writing    bool        // a writer runs
+		woken      bool        // the head of the queue is to be asked for its answer
+		timer      *time.Timer // wakes when the answer of the head is due; made when first needed
 		mutedUntil time.Time
 		why        error // the first reason to end
 	}
@@ -96,11 +96,11 @@ type slot struct {
 var slots = sync.Pool{New: func() any { return new(slot) }}
 
 func newConn(s *Server, nc net.Conn, door *door, host string) *Conn {
-	c := &Conn{server: s, door: door, nc: nc, host: host, wake: make(chan struct{}, 1), popped: make(chan struct{}, 1)}
+	c := &Conn{server: s, door: door, nc: nc, host: host, popped: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
 	c.frames.conn, c.frames.unread = nc, unreadBytes(nc)
 	c.out.conn, c.out.stall = nc, s.options.Stall
-	c.wakeFunc = func() { signal(c.wake) }
+	c.wake = c.wakeUp
 	c.lastActive.Store(time.Now().UnixNano())
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		setSocketBuffers(tcp, s.options)
@@ -165,12 +165,12 @@ func (c *Conn) abandon() {
 	c.mu.Lock()
 	queue := c.mu.queue
 	c.mu.queue = nil
+	if c.mu.timer != nil {
+		c.mu.timer.Stop()
+	}
 	c.mu.Unlock()
 	for _, s := range append(queue, c.unsent...) {
 		s.abandon()
-	}
-	if c.timer != nil {
-		c.timer.Stop()
 	}
 }
 
@@ -272,7 +272,7 @@ func (c *Conn) parseHeader(s *slot) (body []byte, err error) {
 		c.clientID = h.ClientID
 		c.session = nil
 	}
-	s.req.Header, s.req.API, s.req.Conn, s.req.Wake, s.req.slot = h, api, c, c.wakeFunc, s
+	s.req.Header, s.req.API, s.req.Conn, s.req.Wake, s.req.slot = h, api, c, c.wake, s
 	return body, nil
 }
 
@@ -403,20 +403,54 @@ func (c *Conn) unanswered() int {
 func (c *Conn) mustQueue(s *slot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.writing || s.pending != nil || !s.heldUntil.IsZero()
+	return c.mu.writing || len(c.mu.queue) > 0 || s.pending != nil || !s.heldUntil.IsZero()
 }
 
-// enqueue puts s into the queue and sees that a writer runs.
+// enqueue puts s into the queue, where its answer is looked for when it is due or after a wake.
 func (c *Conn) enqueue(s *slot) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.mu.queue = append(c.mu.queue, s)
-	start := !c.mu.writing
-	c.mu.writing = true
-	c.mu.Unlock()
-	if start {
-		c.writers.Add(1)
-		go c.write()
+	first := len(c.mu.queue) == 1
+	switch {
+	case c.mu.woken, first && s.pending == nil && s.heldUntil.IsZero(): // there was a writer a moment ago
+		c.startWriterLocked()
+	case first && !c.mu.writing:
+		c.wakeAtLocked(s.due())
 	}
+}
+
+// wakeUp has the head of the queue asked for its answer.
+func (c *Conn) wakeUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.woken = true
+	c.startWriterLocked()
+}
+
+// wakeAtLocked calls wakeUp at the given time, if that is not zero, unless a writer starts before.
+func (c *Conn) wakeAtLocked(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if c.mu.timer == nil {
+		c.mu.timer = time.AfterFunc(time.Until(t), c.wake)
+	} else {
+		c.mu.timer.Reset(time.Until(t))
+	}
+}
+
+// startWriterLocked runs a writer if there is something for it to look at and it does not run yet.
+func (c *Conn) startWriterLocked() {
+	if c.mu.writing || len(c.mu.queue) == 0 || c.mu.why != nil {
+		return
+	}
+	if c.mu.timer != nil {
+		c.mu.timer.Stop()
+	}
+	c.mu.writing, c.mu.woken = true, false
+	c.writers.Add(1)
+	go c.write()
 }
 
 // gather keeps the answer of s back, all earlier ones being sent or kept back, if that of the next request will soon be there to be sent with it:
@@ -468,10 +502,11 @@ func (c *Conn) sent(now time.Time) {
 	c.unsent = c.unsent[:0]
 }
 
-// write is the writer. It ends when the queue is empty or the connection fails.
+// write is the writer. It ends when there is nothing that could be sent, or the connection fails.
 func (c *Conn) write() {
 	defer c.writers.Done()
-	if err := c.writeAnswers(); err != nil {
+	err := c.writeAnswers()
+	if err != nil {
 		c.out.free()
 		c.fail(err)
 	}
@@ -488,27 +523,16 @@ func (c *Conn) writeAnswers() error {
 			gathered++
 			continue
 		}
-		if gathered > 0 {
+		switch {
+		case gathered > 0:
 			if err := c.out.flush(); err != nil {
 				return err
 			}
 			c.pop(gathered)
 			gathered = 0
-			continue
-		}
-		switch {
-		case s == nil:
-			c.out.free()
-			if c.retire() {
+		case s == nil || s.pending != nil || s.heldUntil.After(now):
+			if c.rest(s, now) {
 				return nil
-			}
-		case s.pending != nil:
-			if err := c.waitWake(s.pending.Deadline(), now); err != nil {
-				return err
-			}
-		case s.heldUntil.After(now):
-			if err := c.waitWake(s.heldUntil, now); err != nil {
-				return err
 			}
 		default:
 			if err := c.out.send(s); err != nil {
@@ -519,6 +543,30 @@ func (c *Conn) writeAnswers() error {
 	}
 }
 
+// rest ends the writer's duty if nothing has changed since the head of the queue, s, was found to have no answer at now.
+func (c *Conn) rest(s *slot, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.woken || s == nil && len(c.mu.queue) > 0 {
+		c.mu.woken = false
+		return false
+	}
+	c.out.free()
+	c.mu.writing = false
+	if s != nil && s.due().After(now) { // what was due when it was last asked is not waited for again
+		c.wakeAtLocked(s.due())
+	}
+	return true
+}
+
+// due is when the answer is known, or may leave, at the latest. Zero: only after a wake.
+func (s *slot) due() time.Time {
+	if s.pending != nil {
+		return s.pending.Deadline()
+	}
+	return s.heldUntil
+}
+
 // slot returns the i'th unanswered slot, or nil.
 func (c *Conn) slot(i int) *slot {
 	c.mu.Lock()
@@ -527,38 +575,6 @@ func (c *Conn) slot(i int) *slot {
 		return nil
 	}
 	return c.mu.queue[i]
-}
-
-// retire ends the writer's duty if there is nothing left to write.
-func (c *Conn) retire() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.writing = len(c.mu.queue) > 0
-	return !c.mu.writing
-}
-
-// waitWake waits for a token in wake or for the deadline. A deadline that was over when the
-// answer was last asked for is not waited for again.
-func (c *Conn) waitWake(deadline, polled time.Time) error {
-	var due <-chan time.Time
-	if deadline.After(polled) {
-		d := time.Until(deadline)
-		if c.timer == nil {
-			c.timer = time.NewTimer(d)
-		} else {
-			c.timer.Reset(d)
-		}
-		defer c.timer.Stop()
-		due = c.timer.C
-	}
-	select {
-	case <-c.wake:
-		return nil
-	case <-due:
-		return nil
-	case <-c.ctx.Done():
-		return c.ctx.Err()
-	}
 }
 
 // pop takes the first n slots, which are answered, out of the queue.

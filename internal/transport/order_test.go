@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -251,6 +252,22 @@ func TestOrder(t *testing.T) {
 				t.Error("requests still wait")
 			}
 			wantClosed(t, c)
+		})
+	})
+	t.Run("what waits has no goroutine", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &parking{wait: time.Minute}
+			c := start(t, h.Handle, nil).dial()
+			send(t, c, metadataRequest(1))
+			wantID(t, c, 1)
+			synctest.Wait()
+			idle := runtime.NumGoroutine()
+			send(t, c, fetchRequest(2))
+			synctest.Wait()
+			if n := runtime.NumGoroutine(); n != idle {
+				t.Errorf("%d goroutines, %d without a fetch that waits", n, idle)
+			}
+			wantID(t, c, 2)
 		})
 	})
 	t.Run("a long poll is not idle", func(t *testing.T) {

@@ -114,7 +114,7 @@ type Pending interface {
 	// have their answers, and from then on after each Wake and at Deadline; at or
 	// after Deadline it must return true. It must not block.
 	Poll(now time.Time) (Response, bool)
-	// Deadline is when Poll answers at the latest. Zero: only after a Wake.
+	// Deadline is when Poll answers at the latest. Zero: only after a Wake. It takes no lock.
 	Deadline() time.Time
 	// Cancel is called instead of a further Poll when the connection is gone.
 	Cancel()
