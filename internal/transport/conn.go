@@ -55,8 +55,8 @@ type Conn struct {
 	announced bool            // counted in ottla_connections_total
 	unsent    []*slot         // whose answers are in out, and which are not in the queue; see gather
 
-	node       atomic.Bool  // see MarkNode
-	lastActive atomic.Int64 // UnixNano of the last request
+	node       atomic.Bool   // see MarkNode
+	lastActive atomic.Int64  // UnixNano of the last request
 	wake       func()        // c.wakeUp
 	popped     chan struct{} // one token: the queue has become shorter
 	writers    sync.WaitGroup
@@ -98,8 +98,9 @@ var slots = sync.Pool{New: func() any { return new(slot) }}
 func newConn(s *Server, nc net.Conn, door *door, host string) *Conn {
 	c := &Conn{server: s, door: door, nc: nc, host: host, popped: make(chan struct{}, 1)}
 	c.ctx, c.cancel = context.WithCancel(s.ctx)
-	c.frames.conn, c.frames.unread = nc, unreadBytes(nc)
-	c.out.conn, c.out.stall = nc, s.options.Stall
+	socket := newSocket(nc)
+	c.frames.conn, c.frames.socket = nc, socket
+	c.out.conn, c.out.socket, c.out.stall = nc, socket, s.options.Stall
 	c.wake = c.wakeUp
 	c.lastActive.Store(time.Now().UnixNano())
 	if tcp, ok := nc.(*net.TCPConn); ok {

@@ -46,7 +46,7 @@ func (f *frame) release() {
 // grows as bytes arrive, under the budget.
 type frameReader struct {
 	conn   net.Conn
-	unread func() int // bytes that wait in the socket, as far as is known
+	socket *socket
 	in     [readAhead]byte
 	r, w   int // unread bytes of in
 	// usual is the size of the last frame: the next may be as large at once.
@@ -123,7 +123,7 @@ func (fr *frameReader) arrived() bool {
 		return false
 	}
 	missing := sizeBytes + int(int32(binary.BigEndian.Uint32(fr.in[fr.r:]))) - have
-	return missing <= 0 || missing <= fr.unread()
+	return missing <= 0 || missing <= fr.socket.unread()
 }
 
 // errIdle says that no frame began in time.

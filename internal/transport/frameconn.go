@@ -18,15 +18,19 @@ const (
 	flushAt = 64 << 10
 	// sendStep is the most that is sent before the deadline is renewed.
 	sendStep = 1 << 20
+	// corkUpTo is how many bytes of a file are few enough to leave in one segment with what stands before and behind them. Larger ones make
+	// segments enough by themselves, and are better on their way at once.
+	corkUpTo = 64 << 10
 )
 
 // A FrameConn is what a [FrameWriter] writes its frame to. Small pieces are gathered;
 // a stretch of a file goes straight from file to socket. It is valid during
 // WriteFrame only.
 type FrameConn struct {
-	conn  net.Conn
-	stall time.Duration
-	buf   *buffer // nil while there is nothing to send
+	conn   net.Conn
+	socket *socket
+	stall  time.Duration
+	buf    *buffer // nil while there is nothing to send
 }
 
 // Write takes p as the frame's next bytes. It keeps no reference to p.
@@ -58,6 +62,9 @@ func (w *FrameConn) Reserve(n int) ([]byte, error) {
 // SendFrom sends n bytes of src from off on as the frame's next: at most 1 MiB at a time, each time
 // with a fresh deadline, so that a slow client is waited for and a stalled one is not.
 func (w *FrameConn) SendFrom(src Source, off, n int64) error {
+	if n <= corkUpTo {
+		w.socket.cork()
+	}
 	if err := w.flush(); err != nil {
 		return err
 	}
@@ -85,6 +92,7 @@ func (w *FrameConn) send(s *slot) error {
 		return errors.Join(w.flush(), refuse("close_answer", "%s", r.reason))
 	case FrameWriter:
 		s.response = nil // it releases itself now
+		defer w.socket.uncork()
 		if err := r.WriteFrame(w); err != nil {
 			return err
 		}

@@ -514,12 +514,12 @@ func TestFrameArrived(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer server.Close()
-			fr := frameReader{conn: server, unread: unreadBytes(server)}
+			fr := frameReader{conn: server, socket: newSocket(server)}
 			sent := two[:len(two)-missing]
 			if _, err := client.Write(sent); err != nil {
 				t.Fatal(err)
 			}
-			for fr.unread() < len(sent) {
+			for fr.socket.unread() < len(sent) {
 				runtime.Gosched()
 			}
 			if _, err := fr.next(time.Minute, time.Minute, size); err != nil {
