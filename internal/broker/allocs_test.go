@@ -5,6 +5,7 @@
 package broker
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -15,8 +16,9 @@ import (
 
 // The bounds on what one request may allocate, from the socket through transport, broker, replica and storage and back.
 const (
-	produceAllocs = 12
-	fetchAllocs   = 8
+	produceAllocs  = 12
+	fetchAllocs    = 8
+	metadataAllocs = 20 // however many topics
 )
 
 // oneProduce returns a function that appends one batch to one partition of a topic with settings, and waits for the answer.
@@ -50,6 +52,19 @@ func oneFetch(tb testing.TB, size int) func() {
 	}
 }
 
+// oneMetadata returns a function that asks for all of 100 topics.
+func oneMetadata(tb testing.TB) func() {
+	b := startNode(tb, vfs.NewMem(), nil)
+	c := dial(tb, b)
+	for i := range 100 {
+		c.createTopic(fmt.Sprintf("t%d", i), 1)
+	}
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 12
+	frame := protocol.AppendRequest(nil, req, 1, nil)
+	return func() { c.exchange(frame) }
+}
+
 func TestAllocations(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -58,6 +73,7 @@ func TestAllocations(t *testing.T) {
 	}{
 		{"Produce", oneProduce(t, acksAll), produceAllocs},
 		{"Produce acks=1", oneProduce(t, acksLeader), produceAllocs},
+		{"Metadata", oneMetadata(t), metadataAllocs},
 		{"Produce that waits", oneProduce(t, acksAll, "flush.messages", "1"), produceAllocs},
 		{"Fetch of a copy", oneFetch(t, 100), fetchAllocs},
 		{"Fetch by sendfile", oneFetch(t, 100_000), fetchAllocs},

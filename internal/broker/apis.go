@@ -21,7 +21,7 @@ var handlers = map[int16]handler{
 	int16(kmsg.Fetch):                   (*Broker).fetch,
 	int16(kmsg.DeleteRecords):           (*Broker).deleteRecords,
 	int16(kmsg.ApiVersions):             answer((*Broker).apiVersions),
-	int16(kmsg.Metadata):                answer((*Broker).metadata),
+	int16(kmsg.Metadata):                (*Broker).metadata,
 	int16(kmsg.ListOffsets):             answer((*Broker).listOffsets),
 	int16(kmsg.OffsetForLeaderEpoch):    answer((*Broker).offsetForLeaderEpoch),
 	int16(kmsg.InitProducerID):          answer((*Broker).initProducerID),

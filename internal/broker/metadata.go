@@ -2,6 +2,8 @@ package broker
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -9,11 +11,13 @@ import (
 
 	"ottla/internal/auth"
 	"ottla/internal/metadata"
+	"ottla/internal/transport"
 	"ottla/internal/uuid"
 )
 
 // metadata tells a client which brokers there are and who leads what, with the endpoints of the listener that it came by.
-func (b *Broker) metadata(ctx context.Context, req *kmsg.MetadataRequest) *kmsg.MetadataResponse {
+func (b *Broker) metadata(ctx context.Context, r *transport.Request) (transport.Response, transport.Pending) {
+	req := r.Body.(*kmsg.MetadataRequest)
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	if b.wantsCreation(req) {
 		b.createMissing(ctx, req)
@@ -31,19 +35,47 @@ func (b *Broker) metadata(ctx context.Context, req *kmsg.MetadataRequest) *kmsg.
 	if req.IncludeClusterAuthorizedOperations {
 		resp.AuthorizedOperations = b.authorizedClusterOperations(ctx)
 	}
-	resp.Topics = []kmsg.MetadataResponseTopic{}
 	if wantsAllTopics(req) {
-		for t := range img.Topics() {
-			if b.authorizeTopic(ctx, auth.Describe, t.Name) { // a listing leaves out what may not be described
-				resp.Topics = append(resp.Topics, v.topic(ctx, req, t))
-			}
-		}
-		return resp
+		list := topicLists.Get().(*topicList)
+		r.Lend(list)
+		resp.Topics = list.fill(ctx, v, req)
+		return resp, nil
 	}
+	resp.Topics = make([]kmsg.MetadataResponseTopic, 0, len(req.Topics))
 	for i := range req.Topics {
 		resp.Topics = append(resp.Topics, v.named(ctx, req, &req.Topics[i]))
 	}
-	return resp
+	return resp, nil
+}
+
+// A topicList is all topics in an answer, and the arrays they are made of: of thousands of topics they are large, and clients ask often.
+type topicList struct {
+	topics     []kmsg.MetadataResponseTopic
+	partitions []kmsg.MetadataResponseTopicPartition
+}
+
+var topicLists = sync.Pool{New: func() any { return new(topicList) }}
+
+// fill lists the topics that the client may describe; a listing leaves the others out.
+func (l *topicList) fill(ctx context.Context, v view, req *kmsg.MetadataRequest) []kmsg.MetadataResponseTopic {
+	l.topics, l.partitions = slices.Grow(l.topics, v.img.TopicCount()), slices.Grow(l.partitions, v.img.PartitionCount())
+	for t := range v.img.Topics() {
+		if !v.authorizeTopic(ctx, auth.Describe, t.Name) {
+			continue
+		}
+		from, to := len(l.partitions), len(l.partitions)+t.PartitionCount()
+		l.partitions = l.partitions[:to]
+		l.topics = append(l.topics, v.topic(ctx, req, t, l.partitions[from:from:to]))
+	}
+	return l.topics
+}
+
+// Recycle implements transport.Recycler.
+func (l *topicList) Recycle() {
+	clear(l.topics)
+	clear(l.partitions)
+	l.topics, l.partitions = l.topics[:0], l.partitions[:0]
+	topicLists.Put(l)
 }
 
 // wantsAllTopics: version 0 says so with an empty list, later ones with null.
@@ -66,7 +98,7 @@ func (v view) named(ctx context.Context, req *kmsg.MetadataRequest, rt *kmsg.Met
 	}
 	name := v.topicName(rt.Topic, rt.TopicID)
 	if t != nil && v.authorizeTopic(ctx, auth.Describe, t.Name) {
-		return v.topic(ctx, req, t)
+		return v.topic(ctx, req, t, nil)
 	}
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.ErrorCode = rt.Topic, rt.TopicID, unknown.Code
@@ -81,15 +113,15 @@ func (v view) named(ctx context.Context, req *kmsg.MetadataRequest, rt *kmsg.Met
 	return out
 }
 
-// topic answers for a topic that exists and may be described.
-func (v view) topic(ctx context.Context, req *kmsg.MetadataRequest, t *metadata.Topic) kmsg.MetadataResponseTopic {
+// topic answers for a topic that exists and may be described, with its partitions in room if that is enough.
+func (v view) topic(ctx context.Context, req *kmsg.MetadataRequest, t *metadata.Topic, room []kmsg.MetadataResponseTopicPartition) kmsg.MetadataResponseTopic {
 	out := kmsg.NewMetadataResponseTopic()
 	out.Topic, out.TopicID, out.IsInternal = &t.Name, t.ID, isInternal(t.Name)
 	out.AuthorizedOperations = operationsNotAsked
 	if req.IncludeTopicAuthorizedOperations {
 		out.AuthorizedOperations = v.authorizedOperations(ctx, auth.Topic, t.Name, topicOperations...)
 	}
-	out.Partitions = make([]kmsg.MetadataResponseTopicPartition, 0, t.PartitionCount())
+	out.Partitions = slices.Grow(room, t.PartitionCount())
 	for id, p := range t.Partitions() {
 		rp := kmsg.NewMetadataResponseTopicPartition()
 		rp.Partition, rp.Leader, rp.LeaderEpoch = id, p.Leader, p.LeaderEpoch

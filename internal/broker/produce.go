@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,9 +105,10 @@ func (p *producing) append() (waiting bool) {
 	for i := range p.req.Topics {
 		partitions += len(p.req.Topics[i].Partitions)
 	}
-	p.resp = p.req.ResponseKind().(*kmsg.ProduceResponse)
-	p.resp.Topics = make([]kmsg.ProduceResponseTopic, len(p.req.Topics))
-	outs := make([]kmsg.ProduceResponseTopicPartition, partitions)
+	answer := produceAnswers.Get().(*produceAnswer)
+	outs := answer.begin(p.req.Version, len(p.req.Topics), partitions)
+	p.resp = &answer.resp
+	p.r.Lend(answer)
 	if p.req.Acks == acksAll && cap(p.waits) < partitions {
 		p.waits = make([]produceWait, 0, partitions) // never grown: a waiter must stay where it is
 	}
@@ -119,6 +121,31 @@ func (p *producing) append() (waiting bool) {
 		}
 	}
 	return waiting
+}
+
+// A produceAnswer is an answer and the arrays it is made of.
+type produceAnswer struct {
+	resp       kmsg.ProduceResponse
+	topics     []kmsg.ProduceResponseTopic
+	partitions []kmsg.ProduceResponseTopicPartition
+}
+
+var produceAnswers = sync.Pool{New: func() any { return new(produceAnswer) }}
+
+// begin makes the answer one about so many topics, and returns room for all their partitions. Nothing is filled in.
+func (a *produceAnswer) begin(version int16, topics, partitions int) []kmsg.ProduceResponseTopicPartition {
+	a.topics, a.partitions = slices.Grow(a.topics, topics)[:topics], slices.Grow(a.partitions, partitions)[:partitions]
+	a.resp.Version, a.resp.Topics = version, a.topics
+	a.resp.Default()
+	return a.partitions
+}
+
+// Recycle implements transport.Recycler.
+func (a *produceAnswer) Recycle() {
+	clear(a.topics)
+	clear(a.partitions)
+	*a = produceAnswer{topics: a.topics[:0], partitions: a.partitions[:0]}
+	produceAnswers.Put(a)
 }
 
 func (p *producing) appendTopic(t *kmsg.ProduceRequestTopic, outs []kmsg.ProduceResponseTopicPartition) (waiting bool) {

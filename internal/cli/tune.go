@@ -6,9 +6,10 @@ import (
 )
 
 // collectorHeadroom is how many bytes of garbage there may at least be before the Go runtime collects. It does so when the heap is twice
-// of what was live, which for a broker is a few MB, and spent 6.6 % of the processor time on that under many small requests. The bytes are
-// counted as live, and are no memory, since nobody touches them. Programs that embed a broker decide for themselves.
-const collectorHeadroom = 40 << 20
+// of what was live, which for a broker is a few MB, and would many times a second under load. The bytes are
+// counted as live, and are no memory, since nobody touches them; but a burst of garbage may come to so much, which is what a node with a
+// thousand new partitions then holds. Programs that embed a broker decide for themselves.
+const collectorHeadroom = 24 << 20
 
 // spareProcessors is how many goroutines, but not more than there are processors, may be in calls of the system while as many others run
 // as there are processors. To the Go runtime a call is work until it has watched it for 20 µs to 10 ms, and a broker is in calls most of the

@@ -25,6 +25,7 @@ func (t *turn) createTopics(req *kmsg.CreateTopicsRequest) answer {
 		dry = t
 	}
 	tooMany := t.tooManyPartitions(req)
+	describer := &topicDescriber{config: t.config.WithDynamic(nil, t.image().Config(metadata.ClusterDefaults))}
 	answered := map[string]bool{}
 	for i := range req.Topics {
 		topic := &req.Topics[i]
@@ -39,7 +40,7 @@ func (t *turn) createTopics(req *kmsg.CreateTopicsRequest) answer {
 			err = refuse(kerr.InvalidRequest, "Duplicate topic name.")
 		}
 		if err == nil {
-			err = dry.createTopic(topic, &rt)
+			err = dry.createTopic(topic, &rt, describer)
 		}
 		rt.ErrorCode, rt.ErrorMessage = codeOf(err)
 		resp.Topics = append(resp.Topics, rt)
@@ -68,7 +69,7 @@ func (t *turn) tooManyPartitions(req *kmsg.CreateTopicsRequest) error {
 }
 
 // createTopic emits one topic and describes it in rt, or says why not.
-func (t *turn) createTopic(req *kmsg.CreateTopicsRequestTopic, rt *kmsg.CreateTopicsResponseTopic) error {
+func (t *turn) createTopic(req *kmsg.CreateTopicsRequestTopic, rt *kmsg.CreateTopicsResponseTopic, describer *topicDescriber) error {
 	if req.Topic == metadataTopic {
 		return refuse(kerr.InvalidRequest, "Creation of internal topic %s is prohibited.", metadataTopic)
 	}
@@ -105,7 +106,7 @@ func (t *turn) createTopic(req *kmsg.CreateTopicsRequestTopic, rt *kmsg.CreateTo
 	}
 	rt.TopicID = id
 	rt.NumPartitions, rt.ReplicationFactor = int32(len(assignment)), int16(len(assignment[0]))
-	rt.Configs = t.describeTopic(settings)
+	rt.Configs = describer.describe(settings)
 	return nil
 }
 
@@ -179,14 +180,25 @@ func (t *turn) manualAssignment(req *kmsg.CreateTopicsRequestTopic) ([][]int32, 
 	return out, nil
 }
 
-// describeTopic lists the configuration of a topic as the answer to its creation does.
-func (t *turn) describeTopic(settings map[string]string) []kmsg.CreateTopicsResponseTopicConfig {
-	defaults := t.image().Config(metadata.ClusterDefaults)
-	out := []kmsg.CreateTopicsResponseTopicConfig{}
-	for _, e := range t.config.WithDynamic(nil, defaults).DescribeTopic(settings, config.Describe{}) {
+// A topicDescriber lists the configurations of topics as the answer to their creation does.
+type topicDescriber struct {
+	config *config.Config                         // with the cluster's dynamic part
+	plain  []kmsg.CreateTopicsResponseTopicConfig // of a topic without settings of its own; made when first needed
+}
+
+func (d *topicDescriber) describe(settings map[string]string) []kmsg.CreateTopicsResponseTopicConfig {
+	if len(settings) == 0 && d.plain != nil {
+		return d.plain
+	}
+	entries := d.config.DescribeTopic(settings, config.Describe{})
+	out := make([]kmsg.CreateTopicsResponseTopicConfig, 0, len(entries))
+	for _, e := range entries {
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Value, c.ReadOnly, c.Source, c.IsSensitive = e.Name, e.Value, e.ReadOnly, int8(e.Source), e.IsSensitive
 		out = append(out, c)
+	}
+	if len(settings) == 0 {
+		d.plain = out
 	}
 	return out
 }

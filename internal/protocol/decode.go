@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -58,8 +59,22 @@ func newRequest(key int16) kmsg.Request {
 		return &RaftMessageRequest{}
 	case DescribeLagKey:
 		return &DescribeLagRequest{}
+	case int16(kmsg.Produce):
+		return produceRequests.Get().(*kmsg.ProduceRequest)
 	}
 	return kmsg.RequestForKey(key)
+}
+
+// produceRequests keeps the structs of the most frequent request, each as a new one but for the room in Topics.
+var produceRequests = sync.Pool{New: func() any { return kmsg.NewPtrProduceRequest() }}
+
+// Recycle takes back a request that [Decode] returned, and of which nobody uses any part any more. It may be nil.
+func Recycle(req kmsg.Request) {
+	if p, ok := req.(*kmsg.ProduceRequest); ok {
+		clear(p.Topics)
+		*p = kmsg.ProduceRequest{Topics: p.Topics[:0]}
+		produceRequests.Put(p)
+	}
 }
 
 func schemaFor(key int16) *schema {

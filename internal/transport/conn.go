@@ -85,6 +85,7 @@ type slot struct {
 	decoded  claim    // memory of req.Body
 	response Response // nil with pending nil: there is no answer
 	pending  Pending  // nil once response is known
+	lent     Recycler // see Request.Lend
 
 	handling, handled, known time.Time
 
@@ -640,6 +641,10 @@ func (s *slot) poll(now time.Time) bool {
 func (s *slot) recycle() {
 	s.frame.release()
 	s.decoded.release()
+	if s.lent != nil {
+		s.lent.Recycle()
+	}
+	protocol.Recycle(s.req.Body)
 	*s = slot{}
 	slots.Put(s)
 }

@@ -31,6 +31,7 @@ type FrameConn struct {
 	socket *socket
 	stall  time.Duration
 	buf    *buffer // nil while there is nothing to send
+	usual  int     // bytes that are likely to be gathered in buf next
 }
 
 // Write takes p as the frame's next bytes. It keeps no reference to p.
@@ -129,7 +130,7 @@ func (w *FrameConn) append(s *slot, r kmsg.Response) {
 // buffer returns the buffer, which has room for n bytes if it is new.
 func (w *FrameConn) buffer(n int) *buffer {
 	if w.buf == nil {
-		w.buf = getBuffer(n)
+		w.buf = getBuffer(max(n, w.usual))
 	}
 	return w.buf
 }
@@ -139,6 +140,8 @@ func (w *FrameConn) flush() error {
 	if w.buf == nil || len(w.buf.b) == 0 {
 		return nil
 	}
+	// A buffer that has to grow is lost to the pool: a client that asks for all topics will do so again.
+	w.usual = min(max(len(w.buf.b), w.usual/2), maxUsual)
 	err := w.writeConn(w.buf.b)
 	w.buf.b = w.buf.b[:0]
 	return err

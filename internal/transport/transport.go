@@ -43,7 +43,7 @@ type Request struct {
 	Header protocol.RequestHeader
 	API    *protocol.API
 	// Body is the request as kmsg's struct. Its byte fields alias the frame: copy
-	// what has to outlive the answer, or ReleaseFrame. Strings are copies.
+	// what has to outlive the answer, or ReleaseFrame. Strings are copies. The struct itself is used again once the answer has left.
 	Body     kmsg.Request
 	Received time.Time // when the last byte of the frame was read
 	Conn     *Conn
@@ -62,6 +62,12 @@ type Request struct {
 // is answered. Byte fields of Body must not be used afterwards. Produce does so when
 // its records are in the log. Only Handle may call it.
 func (r *Request) ReleaseFrame() { r.slot.frame.release() }
+
+// Lend has x recycled once the answer has been sent, or given up: it is made of what x holds. Only Handle may call it, once at most.
+func (r *Request) Lend(x Recycler) { r.slot.lent = x }
+
+// A Recycler takes back what an answer was made of, to make another of it.
+type Recycler interface{ Recycle() }
 
 // Throttle delays the client for d from now, because it exceeded a quota. Both
 // Handle and Poll may call it; the longest delay counts.
