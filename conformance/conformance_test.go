@@ -400,12 +400,18 @@ func (s *suite) run(t *testing.T, binary string, b *broker, envs [][]string) map
 	merged := map[string]outcome{}
 	for _, out := range outs {
 		for test, o := range out {
-			if _, known := merged[test]; !known || o != skipped { // another process was told to skip it
-				merged[test] = o
+			_, known := merged[test]
+			if o == skipped && (known || s.runsApart(test)) { // this process was told to skip it
+				continue
 			}
+			merged[test] = o
 		}
 	}
 	return merged
+}
+
+func (s *suite) runsApart(test string) bool {
+	return slices.ContainsFunc(s.apart, func(p part) bool { return slices.Contains(p.tests, test) })
 }
 
 // process is one run of the suite's command.
