@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// gatherFor is how long an answer waits at most for that of a request behind it to begin to be known.
+	// gatherFor is how old the oldest answer that is kept back may be for another to be. The handling of one request comes on top.
 	gatherFor = 100 * time.Microsecond
 
 	// maxSlots is how many requests of a connection may be unanswered.
@@ -507,8 +507,7 @@ func (c *Conn) sent(now time.Time) {
 // write is the writer. It ends when there is nothing that could be sent, or the connection fails.
 func (c *Conn) write() {
 	defer c.writers.Done()
-	err := c.writeAnswers()
-	if err != nil {
+	if err := c.writeAnswers(); err != nil {
 		c.out.free()
 		c.fail(err)
 	}
