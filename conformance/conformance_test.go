@@ -397,11 +397,16 @@ func (s *suite) run(t *testing.T, binary string, b *broker, envs [][]string) map
 	if err := all.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	return s.merge(outs)
+}
+
+// merge puts the outcomes of several processes together: what a process was told to skip because another has it is none.
+func (s *suite) merge(outs []map[string]outcome) map[string]outcome {
 	merged := map[string]outcome{}
 	for _, out := range outs {
 		for test, o := range out {
 			_, known := merged[test]
-			if o == skipped && (known || s.runsApart(test)) { // this process was told to skip it
+			if o == skipped && (known || s.runsApart(test)) {
 				continue
 			}
 			merged[test] = o
@@ -679,4 +684,16 @@ func (b *broker) advertised(t *testing.T) []string {
 		names = append(names, kmsg.NameForKey(k.ApiKey))
 	}
 	return names
+}
+
+func TestMerge(t *testing.T) {
+	s := suite{apart: []part{{tests: []string{"alone", "broke off"}}}}
+	got := s.merge([]map[string]outcome{
+		{"alone": passed},
+		{"alone": skipped, "broke off": skipped, "a": passed, "b": failed, "c": skipped},
+	})
+	want := map[string]outcome{"alone": passed, "a": passed, "b": failed, "c": skipped}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }

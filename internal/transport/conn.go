@@ -53,7 +53,7 @@ type Conn struct {
 	session   context.Context // ctx with the auth.Session, nil if that is to be made anew
 	software  software        // as the client named it
 	announced bool            // counted in ottla_connections_total
-	unsent    []*slot         // whose answers are in out, and which are not in the queue; see gather
+	unsent    []*slot         // whose answers are in out, and which are not in the queue; see mayWait
 
 	node       atomic.Bool   // see MarkNode
 	lastActive atomic.Int64  // UnixNano of the last request
@@ -171,7 +171,7 @@ func (c *Conn) abandon() {
 		c.mu.timer.Stop()
 	}
 	c.mu.Unlock()
-	for _, s := range append(queue, c.unsent...) {
+	for _, s := range queue {
 		s.abandon()
 	}
 }
@@ -249,15 +249,15 @@ func (c *Conn) serve(s *slot) (kept bool, err error) {
 	if s.pending == nil {
 		s.settleThrottle()
 	}
-	if c.mustQueue(s) {
-		err := c.sendUnsent()
-		c.enqueue(s)
-		return true, err
+	if s.pending != nil || !s.heldUntil.IsZero() { // what is unsent must not wait for it
+		if err := c.sendUnsent(); err != nil {
+			return false, err
+		}
 	}
-	if c.gather(s) {
+	if c.enqueue(s) {
 		return true, nil
 	}
-	return false, c.answerNow(s)
+	return c.answer(s)
 }
 
 // parseHeader fills in the header and refuses what this listener does not serve.
@@ -401,25 +401,21 @@ func (c *Conn) unanswered() int {
 	return len(c.mu.queue)
 }
 
-// mustQueue reports whether s can not be answered at once by the reader itself.
-func (c *Conn) mustQueue(s *slot) bool {
+// enqueue puts s into the queue, where its answer is looked for when it is due or after a wake. It declines if s can be
+// answered at once by the reader itself.
+func (c *Conn) enqueue(s *slot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.writing || len(c.mu.queue) > 0 || s.pending != nil || !s.heldUntil.IsZero()
-}
-
-// enqueue puts s into the queue, where its answer is looked for when it is due or after a wake.
-func (c *Conn) enqueue(s *slot) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	if !c.mu.writing && len(c.mu.queue) == 0 && s.pending == nil && s.heldUntil.IsZero() {
+		return false
+	}
 	c.mu.queue = append(c.mu.queue, s)
-	first := len(c.mu.queue) == 1
-	switch {
-	case c.mu.woken, first && s.pending == nil && s.heldUntil.IsZero(): // there was a writer a moment ago
+	if c.mu.woken {
 		c.startWriterLocked()
-	case first && !c.mu.writing:
+	} else if len(c.mu.queue) == 1 && !c.mu.writing {
 		c.wakeAtLocked(s.due())
 	}
+	return true
 }
 
 // wakeUp has the head of the queue asked for its answer.
@@ -455,53 +451,51 @@ func (c *Conn) startWriterLocked() {
 	go c.write()
 }
 
-// gather keeps the answer of s back, all earlier ones being sent or kept back, if that of the next request will soon be there to be sent with it:
-// a client that has several requests under way is woken, and its socket written to, once for some of them. It declines where that
-// could wait for anything but the handling of a request like this one, or has waited long enough.
-func (c *Conn) gather(s *slot) bool {
-	if !s.req.API.Pipelined || s.throttle > 0 || !c.pool().hasRoom() || !c.frames.arrived() ||
-		len(c.unsent) > 0 && s.handled.Sub(c.unsent[0].handled) > gatherFor || !c.out.gather(s) {
-		return false
+// answer sends the answer of s, all earlier ones being sent or unsent, or keeps it with those.
+func (c *Conn) answer(s *slot) (kept bool, err error) {
+	s.known = s.handled
+	if c.out.gather(s) {
+		c.unsent = append(c.unsent, s)
+		if c.mayWait(s) {
+			return true, nil
+		}
+		return true, c.sendUnsent()
 	}
-	s.known = s.handled
-	c.unsent = append(c.unsent, s)
-	return true
-}
-
-// answerNow sends the answer of s, all earlier ones being sent or unsent.
-func (c *Conn) answerNow(s *slot) error {
-	s.known = s.handled
+	if err := c.sendUnsent(); err != nil {
+		return false, err
+	}
 	defer c.out.free()
 	if err := c.out.send(s); err != nil {
-		return err
+		return false, err
 	}
-	now := time.Now()
-	c.sent(now)
-	c.observe(s, now)
-	return nil
+	c.observe(s, time.Now())
+	return false, nil
 }
 
-// sendUnsent sends the answers that were kept back.
+// mayWait reports whether the answer of s, the last of the unsent, will soon have that of the next request to leave with: a client that has several
+// requests under way is woken, and its socket written to, once for some of them. It must not wait for anything but the
+// handling of a request like this one, and not for long.
+func (c *Conn) mayWait(s *slot) bool {
+	return s.req.API.Pipelined && s.throttle <= 0 && s.handled.Sub(c.unsent[0].handled) <= gatherFor && c.pool().hasRoom() && c.frames.arrived()
+}
+
+// sendUnsent sends the answers that were kept back, and lets go of them in any case.
 func (c *Conn) sendUnsent() error {
 	if len(c.unsent) == 0 {
 		return nil
 	}
 	defer c.out.free()
-	if err := c.out.flush(); err != nil {
-		return err
-	}
-	c.sent(time.Now())
-	return nil
-}
-
-// sent lets go of the unsent, which left at now.
-func (c *Conn) sent(now time.Time) {
+	err := c.out.flush()
+	now := time.Now()
 	for i, s := range c.unsent {
-		c.observe(s, now)
+		if err == nil {
+			c.observe(s, now)
+		}
 		s.recycle()
 		c.unsent[i] = nil
 	}
 	c.unsent = c.unsent[:0]
+	return err
 }
 
 // write is the writer. It ends when there is nothing that could be sent, or the connection fails.

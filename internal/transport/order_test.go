@@ -588,7 +588,7 @@ func TestGather(t *testing.T) {
 	gather("not for long", func(t *testing.T, c net.Conn, release func()) {
 		send(t, c, produceRequest(1, -1), produceRequest(2, -1), produceRequest(3, -1))
 		release()
-		time.Sleep(gatherFor + 1)
+		wantSilent(t, c, gatherFor+1)
 		release()
 		wantID(t, c, 1)
 		wantID(t, c, 2)

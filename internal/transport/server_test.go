@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -488,51 +487,4 @@ func TestSession(t *testing.T) {
 			t.Errorf("promlint: %v, %v", problems, err)
 		}
 	})
-}
-
-// TestFrameArrived looks for a large frame where it waits: in a socket's buffer.
-func TestFrameArrived(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux is asked what waits in a socket")
-	}
-	const size = 20_000
-	two := append(frameOf(make([]byte, size)), frameOf(make([]byte, size))...)
-	for name, missing := range map[string]int{"whole": 0, "all but a byte": 1, "nothing of it": size + sizeBytes} {
-		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			client, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			server, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer server.Close()
-			fr := frameReader{conn: server, socket: newSocket(server)}
-			sent := two[:len(two)-missing]
-			if _, err := client.Write(sent); err != nil {
-				t.Fatal(err)
-			}
-			for fr.socket.unread() < len(sent) {
-				runtime.Gosched()
-			}
-			if _, err := fr.next(time.Minute, time.Minute, size); err != nil {
-				t.Fatal(err)
-			}
-			var f frame
-			defer f.release()
-			if err := fr.body(context.Background(), &f, &pool{capacity: 1 << 20}, size, time.Minute); err != nil {
-				t.Fatal(err)
-			}
-			if got := fr.arrived(); got != (missing == 0) {
-				t.Errorf("the second frame has arrived: %v", got)
-			}
-		})
-	}
 }
