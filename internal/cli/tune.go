@@ -21,11 +21,14 @@ const spareProcessors = 8
 func tuneRuntime() (undo func()) {
 	headroom := make([]byte, collectorHeadroom)
 	before, cores := runtime.GOMAXPROCS(0), runtime.NumCPU()
+	stop := func() {}
 	// In a container that may use but some of the processors more threads would only use up its share sooner, and stand still the longer.
 	if os.Getenv("GOMAXPROCS") == "" && before == cores {
-		runtime.GOMAXPROCS(cores + min(cores, spareProcessors))
+		runtime.GOMAXPROCS(cores + min(cores, spareProcessors) + 1) // one for keepWatching
+		stop = keepWatching()
 	}
 	return func() {
+		stop()
 		runtime.GOMAXPROCS(before)
 		runtime.KeepAlive(headroom)
 	}
