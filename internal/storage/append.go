@@ -61,7 +61,7 @@ func (l *Log) appendAsLeader(b []byte, h *record.Header, a *LeaderAppend) (Appen
 	if len(b) != h.Size() {
 		return Appended{}, fmt.Errorf("append to %s: header says %d bytes, %d were given", l.tp, h.Size(), len(b))
 	}
-	end := *l.end.Load()
+	end := l.End()
 	marker, err := l.admit(b, h, a)
 	if err != nil {
 		return Appended{}, err
@@ -85,7 +85,7 @@ func (l *Log) appendAsLeader(b []byte, h *record.Header, a *LeaderAppend) (Appen
 	if err := l.note(s, h, pos, &marker); err != nil {
 		return Appended{}, err
 	}
-	p := l.publish(s, pos+int64(len(b)), h.NextOffset())
+	p := l.publish(s, pos+int64(len(b)), h.NextOffset(), lastBatch{h.BaseOffset, int32(pos)})
 	return Appended{FirstOffset: h.BaseOffset, LastOffset: h.LastOffset(), End: p, StartOffset: l.start.Load()}, nil
 }
 
@@ -232,7 +232,7 @@ func (l *Log) AppendAsFollower(b []byte) (Appended, error) {
 }
 
 func (l *Log) appendAsFollower(b []byte) (Appended, error) {
-	end := l.end.Load().Offset
+	end := l.End().Offset
 	n, err := checkBatches(b, end)
 	if err != nil {
 		return Appended{}, err
@@ -258,7 +258,7 @@ func (l *Log) appendAsFollower(b []byte) (Appended, error) {
 		}
 		b = b[run:]
 	}
-	result.End = *l.end.Load()
+	result.End = l.End()
 	result.StartOffset = l.start.Load()
 	return result, nil
 }
@@ -309,7 +309,7 @@ func (l *Log) appendRun(s *segment, b []byte) (last int64, err error) {
 	if err := l.write(s, b, start); err != nil {
 		return 0, err
 	}
-	pos := start
+	pos, end := start, noLastBatch
 	for len(b) > 0 {
 		h, err := record.ParseHeader(b)
 		if err != nil {
@@ -323,11 +323,11 @@ func (l *Log) appendRun(s *segment, b []byte) (last int64, err error) {
 		if err := l.note(s, &h, pos, &adm); err != nil {
 			return 0, err
 		}
-		last = h.LastOffset()
+		last, end = h.LastOffset(), lastBatch{h.BaseOffset, int32(pos)}
 		pos += int64(h.Size())
 		b = b[h.Size():]
 	}
-	l.publish(s, pos, last+1)
+	l.publish(s, pos, last+1, end)
 	return last, nil
 }
 

@@ -116,7 +116,7 @@ type Log struct {
 
 	segments      atomic.Pointer[[]*segment] // by base offset, never empty; the last takes the appends
 	start         atomic.Int64               // log start offset
-	end           atomic.Pointer[Position]   // what was written; Offset is the log end offset
+	end           atomic.Pointer[logEnd]     // what was written
 	recoveryPoint atomic.Int64               // everything below is on the disk
 	epochs        *epochs
 	closed        atomic.Bool
@@ -192,7 +192,7 @@ func (l *Log) SetConfig(c LogConfig) { l.config.Store(&c) }
 func (l *Log) StartOffset() int64 { return l.start.Load() }
 
 // End returns the log end offset, the one the next record gets, and where.
-func (l *Log) End() Position { return *l.end.Load() }
+func (l *Log) End() Position { return l.end.Load().Position }
 
 // Durable returns the offset below which everything is on the disk. It advances when a flush has come back.
 func (l *Log) Durable() int64 { return l.recoveryPoint.Load() }
@@ -401,12 +401,27 @@ func segmentAt(segments []*segment, offset int64) int {
 	return sort.Search(len(segments), func(i int) bool { return segments[i].base > offset }) - 1
 }
 
+// A logEnd is where a log ends, Offset being the log end offset, and where its last batch lies, for those who read nothing else: then
+// no index is asked and no header read.
+type logEnd struct {
+	Position
+	last lastBatch
+}
+
+// A lastBatch reaches from pos to the end of its segment, and from offset base to the log end. At -1 it is not known.
+type lastBatch struct {
+	base int64
+	pos  int32
+}
+
+var noLastBatch = lastBatch{-1, -1}
+
 // publish makes what was appended to the active segment visible to readers.
-func (l *Log) publish(s *segment, size, end int64) Position {
+func (l *Log) publish(s *segment, size, end int64, last lastBatch) Position {
 	s.size.Store(size)
-	p := &Position{Offset: end, SegmentBase: s.base, Pos: int32(size)}
-	l.end.Store(p)
-	return *p
+	e := &logEnd{Position{Offset: end, SegmentBase: s.base, Pos: int32(size)}, last}
+	l.end.Store(e)
+	return e.Position
 }
 
 // roll seals the active segment and begins one at base, the log end offset or behind it.

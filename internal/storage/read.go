@@ -88,7 +88,7 @@ func (l *Log) read(from int64, maxBytes int, upTo Position, minOne bool) (Slice,
 		return Slice{}, &OffsetOutOfRangeError{Offset: from, Start: start, End: end.Offset}
 	}
 	if upTo.Offset > end.Offset {
-		upTo = *end
+		upTo = end.Position
 	}
 	if from >= upTo.Offset {
 		return Slice{}, nil
@@ -104,7 +104,7 @@ func (l *Log) read(from int64, maxBytes int, upTo Position, minOne bool) (Slice,
 }
 
 // limit returns the size of what may be read of the segment: up to upTo, and never beyond end.
-func (s *segment) limit(h *handle, upTo Position, end *Position) (int64, error) {
+func (s *segment) limit(h *handle, upTo Position, end *logEnd) (int64, error) {
 	size := s.size.Load()
 	if s.base == end.SegmentBase {
 		size = min(size, int64(end.Pos))
@@ -125,7 +125,7 @@ func (s *segment) limit(h *handle, upTo Position, end *Position) (int64, error) 
 }
 
 // read returns the slice of this segment, or a Slice without a handle if there is nothing at from or behind it.
-func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, minOne bool) (Slice, error) {
+func (s *segment) read(from int64, maxBytes int, upTo Position, end *logEnd, minOne bool) (Slice, error) {
 	h, err := s.acquire()
 	if err != nil {
 		return Slice{}, err
@@ -138,7 +138,7 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 		h.release()
 		return Slice{}, err
 	}
-	header, pos, err := s.find(h, from, limit)
+	first, pos, size, err := s.locate(h, from, limit, end)
 	if err != nil {
 		h.release()
 		if err == io.EOF {
@@ -147,13 +147,22 @@ func (s *segment) read(from int64, maxBytes int, upTo Position, end *Position, m
 		return Slice{}, err
 	}
 	n := min(int64(maxBytes), s.soundUpTo(pos, limit)-pos)
-	if first := int64(header.Size()); n < first { // part of a batch is of no use
+	if n < size { // part of a batch is of no use
 		n = 0
 		if minOne {
-			n = first
+			n = size
 		}
 	}
-	return Slice{h: h, pos: pos, size: int(max(0, n)), FirstOffset: header.BaseOffset}, nil
+	return Slice{h: h, pos: pos, size: int(max(0, n)), FirstOffset: first}, nil
+}
+
+// locate is find for a log that ends at end: it returns the base offset, position and size of the batch.
+func (s *segment) locate(h *handle, offset, limit int64, end *logEnd) (base, pos, size int64, err error) {
+	if s.base == end.SegmentBase && limit == int64(end.Pos) && end.last.base >= 0 && offset >= end.last.base {
+		return end.last.base, int64(end.last.pos), limit - int64(end.last.pos), nil
+	}
+	header, pos, err := s.find(h, offset, limit)
+	return header.BaseOffset, pos, int64(header.Size()), err
 }
 
 // Position returns where the batch that holds offset, or the first behind it, starts. The log end is a valid offset.

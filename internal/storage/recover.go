@@ -840,7 +840,7 @@ func (r *recovery) finish(o *LogOptions, end int64) error {
 		s.drop() // a log may have many, and nobody reads them yet
 	}
 	l.start.Store(max(o.StartOffset, r.segments[0].base))
-	l.publish(active, active.size.Load(), end)
+	l.publish(active, active.size.Load(), end, noLastBatch)
 	l.recoveryPoint.Store(end)
 	if !r.clean {
 		l.recoveryPoint.Store(min(r.point, end))

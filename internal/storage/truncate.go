@@ -62,7 +62,7 @@ func (l *Log) startAt(offset int64) error {
 	}
 	l.segments.Store(&[]*segment{s})
 	l.start.Store(offset)
-	l.publish(s, 0, offset)
+	l.publish(s, 0, offset, noLastBatch)
 	l.epochs.entries.Store(&[]epochEntry{})
 	if err := l.cutEpochs(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (l *Log) truncate(segments []*segment, offset int64) error {
 	gone := segments[i+1:]
 	kept := slices.Clone(segments[:i+1])
 	l.segments.Store(&kept)
-	l.publish(s, pos, offset)
+	l.publish(s, pos, offset, noLastBatch)
 	l.start.Store(min(l.start.Load(), offset))
 	for _, g := range slices.Backward(gone) { // the last first, so that a crash leaves no hole
 		if err := l.discard([]*segment{g}); err != nil {
