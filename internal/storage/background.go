@@ -6,10 +6,17 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"ottla/internal/vfs"
 )
 
-// minFlushWait bounds how often the flusher looks round for flush.ms.
-const minFlushWait = 10 * time.Millisecond
+const (
+	// flushLooks is how many times the flusher looks round in the time that a record may wait for its flush: it takes what would be late at the next look.
+	flushLooks = 5
+	// minFlushWait and maxFlushWait bound how long it waits between two looks.
+	minFlushWait = 10 * time.Millisecond
+	maxFlushWait = time.Second
+)
 
 // trimInterval is how often it is looked whether there are too many producers.
 const trimInterval = time.Second
@@ -17,24 +24,51 @@ const trimInterval = time.Second
 // sweepInterval is how long files of a segment stay open that nobody reads.
 const sweepInterval = time.Minute
 
-// A workQueue holds the logs that want a worker's attention, each once.
+// quietBacklog is how many logs that merely are due may wait for each worker before one more is woken: a flush holds one of the Go runtime's
+// processors for up to 10 ms, and four at once leave nobody to serve requests on a machine of two cores. With thousands of partitions all workers are at it.
+const quietBacklog = 8
+
+// A workQueue holds the logs that want a worker's attention, each once. Those for which somebody waits have as many workers as there are;
+// those that are only due have but as many as it takes.
 type workQueue struct {
 	wake chan struct{} // one slot
 	mu   struct {
 		sync.Mutex
-		logs  []*Log
-		first int // index of the next one; those before are gone
+		waiting []waitingLog
+		first   int // index of the next one; those before are gone
+		urgent  int // of those that wait
+		busy    int // workers that are at one
 	}
 }
 
-func (q *workQueue) push(l *Log) {
+type waitingLog struct {
+	*Log
+	urgent bool
+}
+
+func (q *workQueue) push(l *Log)    { q.add(waitingLog{l, true}) }
+func (q *workQueue) pushDue(l *Log) { q.add(waitingLog{l, false}) }
+
+func (q *workQueue) add(l waitingLog) {
 	q.mu.Lock()
-	if n := len(q.mu.logs); n == cap(q.mu.logs) && q.mu.first > n/2 {
-		q.mu.logs, q.mu.first = slices.Delete(q.mu.logs, 0, q.mu.first), 0
+	if n := len(q.mu.waiting); n == cap(q.mu.waiting) && q.mu.first > n/2 {
+		q.mu.waiting, q.mu.first = slices.Delete(q.mu.waiting, 0, q.mu.first), 0
 	}
-	q.mu.logs = append(q.mu.logs, l)
+	q.mu.waiting = append(q.mu.waiting, l)
+	if l.urgent {
+		q.mu.urgent++
+	}
+	short := q.shortLocked()
 	q.mu.Unlock()
-	q.signal()
+	if short {
+		q.signal()
+	}
+}
+
+// shortLocked reports whether what waits takes a worker more.
+func (q *workQueue) shortLocked() bool {
+	n := len(q.mu.waiting) - q.mu.first
+	return q.mu.urgent > 0 || n > 0 && q.mu.busy == 0 || n > quietBacklog*q.mu.busy
 }
 
 func (q *workQueue) signal() {
@@ -44,25 +78,44 @@ func (q *workQueue) signal() {
 	}
 }
 
-// pop returns the next log, nil if there is none. If more are left it wakes another worker.
-func (q *workQueue) pop() *Log {
+// begin returns the first log for a worker that was woken, nil if others do. It wakes one more if the rest takes one. The worker goes on with next.
+func (q *workQueue) begin() *Log {
 	q.mu.Lock()
-	if len(q.mu.logs) == 0 {
+	if !q.shortLocked() {
 		q.mu.Unlock()
 		return nil
 	}
-	l := q.mu.logs[q.mu.first]
-	q.mu.logs[q.mu.first] = nil
-	q.mu.first++
-	more := q.mu.first < len(q.mu.logs)
-	if !more {
-		q.mu.logs, q.mu.first = q.mu.logs[:0], 0
+	q.mu.busy++
+	return q.takeAndUnlock()
+}
+
+// next returns the next log for a worker that is done with one, nil if there is none: then the worker rests.
+func (q *workQueue) next() *Log {
+	q.mu.Lock()
+	if q.mu.first == len(q.mu.waiting) {
+		q.mu.busy--
+		q.mu.Unlock()
+		return nil
 	}
+	return q.takeAndUnlock()
+}
+
+func (q *workQueue) takeAndUnlock() *Log {
+	l := q.mu.waiting[q.mu.first]
+	q.mu.waiting[q.mu.first] = waitingLog{}
+	q.mu.first++
+	if l.urgent {
+		q.mu.urgent--
+	}
+	if q.mu.first == len(q.mu.waiting) {
+		q.mu.waiting, q.mu.first = q.mu.waiting[:0], 0
+	}
+	short := q.shortLocked()
 	q.mu.Unlock()
-	if more {
+	if short {
 		q.signal()
 	}
-	return l
+	return l.Log
 }
 
 // start runs the background work until Close.
@@ -106,7 +159,7 @@ func (d *Dir) work(ctx context.Context) {
 			return
 		case <-d.queue.wake:
 		}
-		for l := d.queue.pop(); l != nil && ctx.Err() == nil; l = d.queue.pop() {
+		for l := d.queue.begin(); l != nil && ctx.Err() == nil; l = d.queue.next() {
 			l.serve()
 		}
 	}
@@ -115,8 +168,13 @@ func (d *Dir) work(ctx context.Context) {
 // serve does what attend was called for. An error has failed the directory, which tells its owner.
 func (l *Log) serve() {
 	end := l.End().Offset
-	if l.wantFlush.Swap(false) || end-l.Durable() >= l.Config().FlushMessages {
+	due := l.wantFlush.Swap(false)
+	switch {
+	case end-l.Durable() >= l.Config().FlushMessages: // acknowledgements may wait for it
 		_ = l.Flush(end)
+		return
+	case due:
+		_ = l.flush(end, vfs.File.SyncQuietly)
 		return
 	}
 	l.attended.Store(false)
@@ -137,28 +195,26 @@ func (d *Dir) flushLoop(ctx context.Context) {
 	}
 }
 
-// requestFlushes queues the logs whose flush is due at now (ms) and returns how long to wait for the next.
+// requestFlushes queues the logs whose flush is due at now (ms), or would be before the next look, and returns how long to wait for that.
 func (d *Dir) requestFlushes(now int64) time.Duration {
-	wait := time.Second
-	if d.o.FlushInterval > 0 {
-		wait = d.o.FlushInterval
-	}
+	wait := maxFlushWait
 	for _, l := range d.Logs() {
 		interval := l.Config().FlushInterval
 		if d.o.FlushInterval > 0 {
 			interval = min(interval, d.o.FlushInterval)
 		}
-		wait = min(wait, interval)
-		waited := now-l.lastFlush.Load() >= interval.Milliseconds() && l.End().Offset > l.Durable()
+		look := min(max(interval/flushLooks, minFlushWait), maxFlushWait)
+		wait = min(wait, look)
+		waited := now-l.lastFlush.Load() >= (interval-look).Milliseconds() && l.End().Offset > l.Durable()
 		if !waited && !l.unsettled.Load() && !l.rebuilds() {
 			continue
 		}
 		l.wantFlush.Store(true)
 		if !l.attended.Swap(true) {
-			d.queue.push(l)
+			d.queue.pushDue(l)
 		}
 	}
-	return max(wait, minFlushWait)
+	return wait
 }
 
 // rebuilds reports whether an index waits to be built anew.

@@ -14,7 +14,10 @@ import (
 // Flush makes everything below upTo durable; what is behind it may become durable as well. It returns at once if
 // nothing is missing. A failed fsync is not tried again: the directory has failed. Flush may run beside appends and
 // reads.
-func (l *Log) Flush(upTo int64) error {
+func (l *Log) Flush(upTo int64) error { return l.flush(upTo, vfs.File.Sync) }
+
+// flush is Flush, with the records synced in a way of one's own.
+func (l *Log) flush(upTo int64, sync func(vfs.File) error) error {
 	l.flushing <- struct{}{}
 	defer func() { <-l.flushing }()
 	l.attended.Store(false)
@@ -33,7 +36,7 @@ func (l *Log) Flush(upTo int64) error {
 	if upTo <= l.recoveryPoint.Load() {
 		return nil
 	}
-	return l.flushAll()
+	return l.flushAll(sync)
 }
 
 // settleFirst is settle for a flush.
@@ -47,12 +50,12 @@ func (l *Log) settleFirst() error {
 }
 
 // flushAll syncs what is not on the disk yet. The flush slot is held.
-func (l *Log) flushAll() error {
-	end := l.End()
-	if err := l.sync(false); err != nil {
+func (l *Log) flushAll(sync func(vfs.File) error) error {
+	begun, end := time.Now(), l.End()
+	if err := l.sync(false, sync); err != nil {
 		return l.health.fail(err)
 	}
-	l.lastFlush.Store(time.Now().UnixMilli())
+	l.lastFlush.Store(begun.UnixMilli())
 	if end.Offset <= l.recoveryPoint.Load() {
 		return nil
 	}
@@ -68,7 +71,7 @@ func (l *Log) flushAll() error {
 
 // sync brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
 // leader epochs, the files' names, the data, the time index, the offset index. With all, the unwritten tail of the active indexes goes too.
-func (l *Log) sync(all bool) error {
+func (l *Log) sync(all bool, sync func(vfs.File) error) error {
 	if err := l.writeEpochs(); err != nil {
 		return err
 	}
@@ -76,14 +79,14 @@ func (l *Log) sync(all bool) error {
 		return err
 	}
 	for _, s := range *l.segments.Load() {
-		if err := s.flush(all, l.health.metrics); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.flush(all, sync, l.health.metrics); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return l.writeSnapshots()
 }
 
-func (s *segment) flush(all bool, m *metrics) error {
+func (s *segment) flush(all bool, sync func(vfs.File) error, m *metrics) error {
 	size := s.size.Load()
 	sealed := s.sealed.Load()
 	if s.flushed.Load() < size {
@@ -92,7 +95,7 @@ func (s *segment) flush(all bool, m *metrics) error {
 			return err
 		}
 		begun := time.Now()
-		err = h.log.Sync()
+		err = sync(h.log)
 		m.synced(begun)
 		h.release()
 		if err != nil {

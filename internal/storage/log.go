@@ -127,7 +127,7 @@ type Log struct {
 	step          atomic.Int64 // of writebackStep that the end lies in
 	attended      atomic.Bool  // attend was called and Flush has not begun since
 	wantFlush     atomic.Bool  // the flusher found it due
-	lastFlush     atomic.Int64 // ms
+	lastFlush     atomic.Int64 // when it began, ms
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
 
 	mu struct {

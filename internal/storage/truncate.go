@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"ottla/internal/vfs"
 )
 
 // TruncateTo cuts the log so that offset becomes its end, if it reaches that far; a batch that offset lies in goes
@@ -280,7 +282,7 @@ func (l *Log) closeClean() error {
 	end := l.End().Offset
 	l.active().noteTime()
 	l.snapshotProducers(end)
-	if err := l.sync(true); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.sync(true, vfs.File.Sync); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l.health.fail(err)
 	}
 	l.recoveryPoint.Store(end)

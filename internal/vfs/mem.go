@@ -491,6 +491,8 @@ func (f *memFile) Truncate(size int64) error {
 	return nil
 }
 
+func (f *memFile) SyncQuietly() error { return f.Sync() }
+
 func (f *memFile) Sync() error {
 	if err := f.lock(OpSync, 0, 0, false); err != nil {
 		return err

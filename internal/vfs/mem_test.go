@@ -15,6 +15,7 @@ func TestCrashKeepsWhatWasSynced(t *testing.T) {
 	ok(t, m.SyncDir("/"))
 	f := write(t, m, "/d/f", "synced")
 	ok(t, f.Sync())
+	ok(t, write(t, m, "/d/quiet", "too").SyncQuietly())
 	ok(t, m.SyncDir("/d"))
 	_, err := f.WriteAt([]byte("SYNC and more"), 0)
 	ok(t, err)
@@ -25,6 +26,7 @@ func TestCrashKeepsWhatWasSynced(t *testing.T) {
 
 	none := m.Crash(0, nil)
 	holds(t, none, "/d/f", "synced")
+	holds(t, none, "/d/quiet", "too")
 	_, err = none.Stat("/d/new")
 	is(t, err, fs.ErrNotExist)
 	_, err = none.Lock("/d/.lock") // its holder is dead

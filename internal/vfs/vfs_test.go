@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -107,6 +108,34 @@ func TestFile(t *testing.T) {
 		ok(t, again.Close())
 		write(t, fsys, name, "")
 		holds(t, fsys, name, "")
+	})
+}
+
+// Many sync at once, more than the kernel does for this process without a thread each.
+func TestSyncQuietly(t *testing.T) {
+	each(t, func(t *testing.T, fsys FS, dir string) {
+		var wg sync.WaitGroup
+		for i := range 300 {
+			f := write(t, fsys, filepath.Join(dir, strconv.Itoa(i)), "hello")
+			wg.Go(func() {
+				for range 3 {
+					if _, err := f.WriteAt([]byte("!"), 5); err != nil {
+						t.Error(err)
+					}
+					if err := f.SyncQuietly(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		f := write(t, fsys, filepath.Join(dir, "f"), "")
+		ok(t, f.SyncQuietly())
+		ok(t, f.Close())
+		err, quiet := f.Sync(), f.SyncQuietly()
+		if err == nil || quiet == nil || err.Error() != quiet.Error() {
+			t.Errorf("a closed file: error %v, want the %v of Sync", quiet, err)
+		}
 	})
 }
 

@@ -1,0 +1,384 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ottla/internal/uuid"
+	"ottla/internal/vfs"
+)
+
+// A queueTest is a queue whose workers the test plays; the logs in it are numbers.
+type queueTest struct {
+	*workQueue
+	t       *testing.T
+	numbers map[*Log]int // of the logs that were pushed
+}
+
+const nobody = -1 // what begin and next return if they return no log
+
+func newQueue(t *testing.T) *queueTest {
+	return &queueTest{&workQueue{wake: make(chan struct{}, 1)}, t, map[*Log]int{}}
+}
+
+// add pushes so many logs by the given method; the first log ever is number 0.
+func (q *queueTest) add(n int, push func(*Log)) {
+	for range n {
+		l := new(Log)
+		q.numbers[l] = len(q.numbers)
+		push(l)
+	}
+}
+
+func (q *queueTest) due(n int)    { q.add(n, q.workQueue.pushDue) }
+func (q *queueTest) urgent(n int) { q.add(n, q.workQueue.push) }
+
+// woken reports whether a worker was, and has it awake.
+func (q *queueTest) woken() bool {
+	select {
+	case <-q.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+func (q *queueTest) number(l *Log) int {
+	if l == nil {
+		return nobody
+	}
+	return q.numbers[l]
+}
+
+// begins has a worker begin that was woken, or is awake for no reason.
+func (q *queueTest) begins(wake bool, want int) {
+	q.t.Helper()
+	if woken := q.woken(); woken != wake {
+		q.t.Fatalf("a worker was woken: %v, want %v", woken, wake)
+	}
+	if got := q.number(q.begin()); got != want {
+		q.t.Fatalf("the worker begins with log %d, want %d", got, want)
+	}
+}
+
+// goesOn has a worker that is at one go on with the logs from first up to before end.
+func (q *queueTest) goesOn(first, end int) {
+	q.t.Helper()
+	for want := first; want < end; want++ {
+		if got := q.number(q.next()); got != want {
+			q.t.Fatalf("the worker goes on with log %d, want %d", got, want)
+		}
+	}
+}
+
+// rests has a worker that is at one find that there is no other.
+func (q *queueTest) rests() {
+	q.t.Helper()
+	if got := q.number(q.next()); got != nobody {
+		q.t.Fatalf("the worker goes on with log %d, want none", got)
+	}
+}
+
+func TestWorkQueue(t *testing.T) {
+	t.Run("a few that are due have one worker", func(t *testing.T) {
+		for n := 1; n <= 1+quietBacklog; n++ { // the first is no more waiting once the worker is at it
+			q := newQueue(t)
+			q.due(n)
+			q.begins(true, 0)
+			q.begins(false, nobody)
+			q.goesOn(1, n)
+			q.begins(false, nobody)
+			q.rests()
+			q.begins(false, nobody)
+		}
+	})
+	t.Run("many that are due have one for each backlog", func(t *testing.T) {
+		const each = 1 + quietBacklog // what it is at, and what waits for it
+		for _, x := range []struct{ logs, workers int }{
+			{each, 1}, {each + 1, 2}, {2 * each, 2}, {2*each + 1, 3}, {7 * each, 7}, {7*each + 1, 8},
+		} {
+			q := newQueue(t)
+			q.due(x.logs)
+			workers := 0
+			for q.woken() { // each wakes the next
+				if got := q.number(q.begin()); got != workers {
+					t.Fatalf("of %d logs, worker %d begins with %d", x.logs, workers, got)
+				}
+				workers++
+			}
+			if workers != x.workers {
+				t.Errorf("%d logs have %d workers, want %d", x.logs, workers, x.workers)
+			}
+			q.begins(false, nobody)
+			q.goesOn(workers, x.logs)
+			for range workers {
+				q.rests()
+			}
+			q.due(1)
+			q.begins(true, x.logs)
+		}
+	})
+	t.Run("one more comes when too many wait for one", func(t *testing.T) {
+		q := newQueue(t)
+		q.due(1)
+		q.begins(true, 0)
+		for range quietBacklog {
+			q.due(1)
+			q.begins(false, nobody)
+		}
+		q.due(1)
+		q.begins(true, 1)
+		q.goesOn(2, 2+quietBacklog) // whichever of the two
+		q.rests()
+		q.rests()
+	})
+	t.Run("an urgent one has a worker at once", func(t *testing.T) {
+		q := newQueue(t)
+		q.due(1)
+		q.begins(true, 0)
+		q.urgent(1)
+		q.begins(true, 1)
+		q.urgent(1)
+		q.begins(true, 2)
+		q.begins(false, nobody)
+	})
+	t.Run("an urgent one behind some that are due has as many as it takes to come to it", func(t *testing.T) {
+		q := newQueue(t)
+		q.due(3)
+		q.begins(true, 0)
+		q.urgent(1)
+		q.due(2)
+		q.begins(true, 1)
+		q.begins(true, 2)
+		q.begins(true, 3) // the urgent one
+		q.begins(false, nobody)
+		q.goesOn(4, 6)
+		for range 4 {
+			q.rests()
+		}
+	})
+	t.Run("an urgent one that a busy worker takes wants no other", func(t *testing.T) {
+		q := newQueue(t)
+		q.due(1)
+		q.begins(true, 0)
+		q.urgent(1)
+		q.goesOn(1, 2)
+		q.begins(true, nobody) // it was woken, and comes too late
+		q.due(1)
+		q.begins(false, nobody)
+		q.goesOn(2, 3)
+		q.rests()
+	})
+	t.Run("after a rest", func(t *testing.T) {
+		q := newQueue(t)
+		q.begins(false, nobody) // who is awake for no reason is at nothing
+		for n, push := range []func(int){q.due, q.urgent, q.due, q.due} {
+			push(1)
+			q.begins(true, n)
+			q.rests()
+		}
+	})
+	t.Run("it grows no further than what waits in it", func(t *testing.T) {
+		q := newQueue(t)
+		q.due(4)
+		q.begins(true, 0)
+		for n := range 1000 { // it is never empty
+			q.due(1)
+			q.goesOn(n+1, n+2)
+		}
+		if n := cap(q.mu.waiting); n > 20 {
+			t.Errorf("for 4 logs it has %d places", n)
+		}
+	})
+	t.Run("first in, first out", func(t *testing.T) {
+		q, rng := newQueue(t), rand.New(rand.NewPCG(1, 1))
+		q.urgent(1)
+		q.begins(true, 0)
+		taken := 1
+		for i := range 2000 { // it grows to some hundred, and shrinks
+			n := rng.IntN(10)
+			switch {
+			case rng.IntN(2) == 0:
+				n = min(n, len(q.numbers)-taken)
+				q.goesOn(taken, taken+n)
+				taken += n
+			case i > 1000 && rng.IntN(3) > 0:
+			case rng.IntN(2) == 0:
+				q.urgent(n)
+			default:
+				q.due(n)
+			}
+		}
+		q.goesOn(taken, len(q.numbers))
+		q.rests()
+		if q.mu.urgent != 0 || q.mu.busy != 0 || len(q.mu.waiting) != 0 {
+			t.Errorf("%d urgent, %d busy and %d waiting are left", q.mu.urgent, q.mu.busy, len(q.mu.waiting))
+		}
+	})
+}
+
+// No record waits longer for its flush than it may, and for that the disk is not asked much more often than that.
+func TestFlushInterval(t *testing.T) {
+	const most = math.MaxInt64
+	for _, x := range []struct {
+		name          string
+		broker, topic time.Duration // of the Dir, and flush.ms
+		first, every  time.Duration // when records are appended
+		others        int           // after so many records somebody else flushes them; 0 nobody does
+		interval      time.Duration
+	}{
+		{"the default", 0, most, 0, 100 * time.Millisecond, 0, time.Second},
+		{"between two looks", time.Second, most, 30 * time.Millisecond, 100 * time.Millisecond, 0, time.Second},
+		{"in odd steps", time.Second, most, time.Millisecond, 77 * time.Millisecond, 0, time.Second},
+		{"flushed by others meanwhile", time.Second, most, 0, 100 * time.Millisecond, 13, time.Second},
+		{"flush.ms alone", -1, time.Second, 0, 100 * time.Millisecond, 0, time.Second},
+		{"flush.ms is shorter", 10 * time.Second, time.Second, 0, 100 * time.Millisecond, 0, time.Second},
+		{"flush.ms is longer", time.Second, time.Minute, 0, 100 * time.Millisecond, 0, time.Second},
+		// The flusher looks at the new log once a second has passed.
+		{"short", 100 * time.Millisecond, most, 1500 * time.Millisecond, 9 * time.Millisecond, 13, 100 * time.Millisecond},
+		{"long", 20 * time.Second, most, 0, 700 * time.Millisecond, 40, 20 * time.Second},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fsys := newMem(t)
+				d := loaded(t, DirOptions{FS: fsys, Path: root, NodeID: 1, FlushInterval: x.broker})
+				c := testConfig()
+				c.FlushInterval = x.topic
+				l, err := d.Create("t", 0, topicID, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(x.first)
+				var syncs atomic.Int64
+				fsys.Inject(func(op vfs.Op) error {
+					if op.Kind == vfs.OpSync && strings.HasSuffix(op.Path, logSuffix) {
+						syncs.Add(1)
+					}
+					return nil
+				})
+				var appended []time.Time // of each offset
+				// late returns the first offset that should be durable, and is not.
+				late := func() (int64, bool) {
+					synctest.Wait() // who has something to do at this moment has done it
+					durable := l.Durable()
+					return durable, durable < l.End().Offset && time.Since(appended[durable]) >= x.interval
+				}
+				const intervals = 6
+				for begin := time.Now(); time.Since(begin) < intervals*x.interval; time.Sleep(x.every) {
+					mustAppend(t, l, 1, 10, 1)
+					appended = append(appended, time.Now())
+					if offset, is := late(); is {
+						t.Fatalf("offset %d waits for %s", offset, time.Since(appended[offset]))
+					}
+					if x.others > 0 && len(appended)%x.others == 0 {
+						if err := l.Flush(l.End().Offset); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				// A flush comes up to a look before it is needed.
+				most := intervals*flushLooks/(flushLooks-1) + 2
+				if x.others > 0 {
+					most += len(appended) / x.others
+				}
+				if n := int(syncs.Load()); n > most {
+					t.Errorf("%d flushes in %d intervals, want at most %d", n, intervals, most)
+				}
+				last := appended[len(appended)-1]
+				time.Sleep(time.Until(last.Add(x.interval)))
+				if offset, is := late(); is || l.Durable() != l.End().Offset {
+					t.Errorf("offset %d waits at the end", offset)
+				}
+				syncs.Store(0)
+				time.Sleep(5 * x.interval)
+				if n := syncs.Load(); n > 0 {
+					t.Errorf("%d flushes of nothing", n)
+				}
+				if err := d.Close(context.Background(), 1, true); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// While the disk takes its time over a log that is due, others that are due wait for it, but none for which somebody waits. A failure of
+// the quiet way takes the directory offline like any other.
+func TestQuietFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fsys, ctx := newMem(t), context.Background()
+		failed := make(chan error, 1)
+		d := loaded(t, DirOptions{FS: fsys, Path: root, NodeID: 1, OnFailure: func(err error) { failed <- err }})
+		create := func(topic string, flushMessages int64) *Log {
+			t.Helper()
+			c := testConfig()
+			c.FlushMessages = flushMessages
+			l, err := d.Create(topic, 0, uuid.Random(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		var due []*Log
+		for i := range 3 {
+			due = append(due, create(fmt.Sprintf("due%d", i), math.MaxInt64))
+		}
+		urgent := create("urgent", 1)
+		time.Sleep(2 * time.Second) // what a new log needs is done
+		thaw := make(chan error)
+		var waiting atomic.Int64
+		fsys.Inject(func(op vfs.Op) error {
+			if op.Kind == vfs.OpSync && strings.Contains(op.Path, "/due") && strings.HasSuffix(op.Path, logSuffix) {
+				waiting.Add(1)
+				defer waiting.Add(-1)
+				return <-thaw
+			}
+			return nil
+		})
+		for _, l := range due {
+			mustAppend(t, l, 1, 10, 1)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := waiting.Load(); n != 1 { // one worker: one after the other
+			t.Errorf("%d logs wait for the disk, want 1", n)
+		}
+		mustAppend(t, urgent, 1, 10, 1)
+		synctest.Wait() // no time passes
+		if urgent.Durable() != 1 {
+			t.Error("a flush for which somebody waits waits for one for which nobody does")
+		}
+		durable := func() (n int64) {
+			synctest.Wait()
+			for _, l := range due {
+				n += l.Durable()
+			}
+			return n
+		}
+		for n := range int64(3) {
+			if got := durable(); got != n {
+				t.Errorf("%d logs are durable, want %d", got, n)
+			}
+			if n < 2 {
+				thaw <- nil
+			}
+		}
+		thaw <- errDead
+		if err := <-failed; !errors.Is(err, errDead) {
+			t.Errorf("the directory failed with %v", err)
+		}
+		if got := durable(); got != 2 {
+			t.Errorf("%d logs are durable after the failure, want 2", got)
+		}
+		fsys.Inject(nil)
+		_ = d.Close(ctx, 1, true) // it says that the directory has failed
+	})
+}
