@@ -10,6 +10,7 @@ import (
 	"ottla/internal/auth"
 	"ottla/internal/replica"
 	"ottla/internal/transport"
+	"ottla/internal/wake"
 )
 
 // deleteRecords raises log start offsets, and answers when all replicas that are alive have followed or the request's time
@@ -71,7 +72,7 @@ type deleteWait struct {
 	over bool
 }
 
-func (d *deletingRecords) delete(part *replica.Partition, offset int64, out *kmsg.DeleteRecordsResponseTopicPartition, wake func()) error {
+func (d *deletingRecords) delete(part *replica.Partition, offset int64, out *kmsg.DeleteRecordsResponseTopicPartition, woken wake.Func) error {
 	want, low, err := part.DeleteRecords(offset)
 	if err != nil {
 		return err
@@ -81,7 +82,7 @@ func (d *deletingRecords) delete(part *replica.Partition, offset int64, out *kms
 	}
 	d.waits = append(d.waits, deleteWait{part: part, want: want, out: out})
 	w := &d.waits[len(d.waits)-1]
-	part.Subscribe(&w.Subscription, true, wake)
+	part.Subscribe(&w.Subscription, true, woken)
 	return nil
 }
 

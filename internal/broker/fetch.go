@@ -354,8 +354,28 @@ func (f *fetching) Throttle() (millis int32, clientThrottles bool) {
 	return f.frame.ThrottleMillis, f.req.Version >= 8
 }
 
-// smallRange is up to how many bytes are copied into the frame's own write; a sendfile of so few costs more than that.
-const smallRange = 8 << 10
+const (
+	// smallRange is up to how many bytes are copied into the frame's own write; a sendfile of so few costs more than that.
+	smallRange = 16 << 10
+	// gatherRecords and gatherPartitions are the most of an answer that is a small one as a whole.
+	gatherRecords    = 32 << 10
+	gatherPartitions = 64 // a name each, at worst
+)
+
+// Gathers implements transport.FrameWriter.
+func (f *fetching) Gathers() bool {
+	if len(f.results) > gatherPartitions {
+		return false
+	}
+	records := 0
+	for i := range f.results {
+		n := f.results[i].read.Slice.Size()
+		if records += n; n > smallRange || records > gatherRecords {
+			return false
+		}
+	}
+	return true
+}
 
 // WriteFrame implements transport.FrameWriter.
 func (f *fetching) WriteFrame(w *transport.FrameConn) error {

@@ -10,6 +10,7 @@ import (
 
 	"ottla/internal/replica"
 	"ottla/internal/uuid"
+	"ottla/internal/wake"
 )
 
 // Fetch sessions (KIP-227): the broker remembers which partitions a client follows and from where, so that a fetch names
@@ -70,7 +71,7 @@ type fetchPartition struct {
 
 	sentHighWatermark, sentLogStart int64 // as last told; -1 never
 
-	wake func() // marks the partition
+	wake wake.Func // marks the partition
 
 	// following is where news comes from. A request looks at the partition while another, on another connection, may end
 	// the session or take its slot.
@@ -134,7 +135,7 @@ type session struct {
 }
 
 // A fetchWaiter is who is woken by news. It is part of the request that waits.
-type fetchWaiter struct{ wake func() }
+type fetchWaiter struct{ wake wake.Func }
 
 func newSession(req *kmsg.FetchRequest) *session {
 	s := &session{usesTopicIDs: req.Version >= 13, privileged: fetchReplica(req) >= 0}
@@ -170,7 +171,7 @@ func (s *session) updateLocked(req *kmsg.FetchRequest) (forgotten []*fetchPartit
 			p, ok := s.mu.parts[w.fetchKey]
 			if !ok {
 				p = &fetchPartition{sentHighWatermark: -1, sentLogStart: -1}
-				p.wake = func() { s.mark(p) }
+				p.wake = func() wake.Work { return s.mark(p) }
 				s.mu.parts[w.fetchKey] = p
 			}
 			p.want = w
@@ -188,17 +189,18 @@ func (s *session) queueLocked(p *fetchPartition) {
 }
 
 // mark queues a partition that has news and wakes the request that waits.
-func (s *session) mark(p *fetchPartition) {
+func (s *session) mark(p *fetchPartition) wake.Work {
 	s.mu.Lock()
 	s.queueLocked(p)
-	var wake func()
+	var waiting wake.Func
 	if s.mu.waiter != nil {
-		wake = s.mu.waiter.wake
+		waiting = s.mu.waiter.wake
 	}
 	s.mu.Unlock()
-	if wake != nil {
-		wake()
+	if waiting == nil {
+		return nil
 	}
+	return waiting()
 }
 
 // requeue keeps a partition dirty, for the next look.

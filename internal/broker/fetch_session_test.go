@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/uuid"
+	"ottla/internal/wake"
 )
 
 // roomy is a memory limit that bounds no session.
@@ -172,7 +173,7 @@ func TestSessionMarks(t *testing.T) {
 	c := newSessionCache(10, roomy)
 	s := resolved(t, c, full(3, false), began)
 	woken := 0
-	w := &fetchWaiter{wake: func() { woken++ }}
+	w := &fetchWaiter{wake: func() wake.Work { woken++; return nil }}
 	taken := func() string {
 		out := ""
 		for _, p := range s.take(nil, w) {
@@ -201,7 +202,7 @@ func TestSessionMarks(t *testing.T) {
 	if woken != 5 {
 		t.Errorf("woken %d times, want 5", woken)
 	}
-	other := &fetchWaiter{wake: func() { t.Error("the wrong request was woken") }}
+	other := &fetchWaiter{wake: func() wake.Work { t.Error("the wrong request was woken"); return nil }}
 	s.take(nil, other)
 	s.take(nil, w)
 	s.idle(other) // it is not the one that waits

@@ -16,6 +16,7 @@ import (
 	"ottla/internal/storage"
 	"ottla/internal/transport"
 	"ottla/internal/uuid"
+	"ottla/internal/wake"
 )
 
 // group hands a request about consumer groups to their coordinator, whose answer may come much later.
@@ -31,7 +32,7 @@ func (b *Broker) group(ctx context.Context, r *transport.Request) (transport.Res
 
 // An awaited answer is one that somebody else brings. It is a transport.Pending until then.
 type awaited struct {
-	wake func()
+	wake wake.Func
 	mu   struct {
 		sync.Mutex
 		resp kmsg.Response
@@ -42,7 +43,7 @@ func (a *awaited) done(resp kmsg.Response) {
 	a.mu.Lock()
 	a.mu.resp = resp
 	a.mu.Unlock()
-	a.wake()
+	a.wake.Go()
 }
 
 // Poll implements transport.Pending.
@@ -105,8 +106,8 @@ func (l internalLog) Read(offset int64, maxBytes int, buf []byte) ([]byte, error
 }
 
 // Subscribe implements coordinator.Log.
-func (l internalLog) Subscribe(wake func()) coordinator.Subscription {
+func (l internalLog) Subscribe(news func()) coordinator.Subscription {
 	s := new(replica.Subscription)
-	l.Partition.Subscribe(s, false, wake)
+	l.Partition.Subscribe(s, false, func() wake.Work { news(); return nil })
 	return s
 }

@@ -203,7 +203,7 @@ func (p *producing) appendPartition(topic *metadata.Topic, in *kmsg.ProduceReque
 			return true, err
 		}
 	}
-	a, err := part.Append(v.Batch, v.Header, replica.AppendOptions{LeaderEpoch: -1, Acks: p.req.Acks, Now: rules.Now})
+	a, err := part.Append(v.Batch, v.Header, replica.AppendOptions{LeaderEpoch: -1, Acks: p.req.Acks, Now: rules.Now, Later: p.r.Later()})
 	if err != nil {
 		return true, err
 	}

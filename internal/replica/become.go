@@ -9,6 +9,7 @@ import (
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 	"ottla/internal/uuid"
+	"ottla/internal/wake"
 )
 
 func newPartition(s *Set, topic string, topicID uuid.UUID, id int32, dir *directory, c *Config, m *topicMetrics) *Partition {
@@ -27,7 +28,7 @@ func (p *Partition) topicPartition() storage.TopicPartition {
 // follow makes target what the replica is to become. What needs no disk happens at once: a leadership that went ends here,
 // and a change within a leader epoch is complete. The rest is left to the directory's worker.
 func (p *Partition) follow(target *metadata.Partition) {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	p.mu.target = target
 	if p.mu.gone != nil {
@@ -37,7 +38,7 @@ func (p *Partition) follow(target *metadata.Partition) {
 	if p.mu.state != nil && p.mu.ready == nil && target.LeaderEpoch == p.mu.state.Registration().LeaderEpoch {
 		p.stepLocked(target, &w)
 		p.mu.Unlock()
-		w.call()
+		w.Go()
 		return
 	}
 	if p.mu.ready == nil {
@@ -50,14 +51,14 @@ func (p *Partition) follow(target *metadata.Partition) {
 	ask := !p.mu.queued
 	p.mu.queued = true
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	if ask {
 		p.dir.do(p.settle)
 	}
 }
 
 // stepLocked brings the state to target, whose log work is done, and shows it.
-func (p *Partition) stepLocked(target *metadata.Partition, w *wakes) {
+func (p *Partition) stepLocked(target *metadata.Partition, w *wake.List) {
 	env := p.env()
 	wasLeader := p.mu.state.Role() == state.Leader
 	p.mu.state.Become(registration(target), p.mu.log.End().Offset, p.countedEnd(), &env)
@@ -69,7 +70,7 @@ func (p *Partition) stepLocked(target *metadata.Partition, w *wakes) {
 }
 
 // resignLocked ends the local leadership, and the waits for it.
-func (p *Partition) resignLocked(err error, w *wakes) {
+func (p *Partition) resignLocked(err error, w *wake.List) {
 	p.mu.since = p.mu.state.Registration().LeaderEpoch + 1
 	p.mu.waiters.fail(err, w)
 	p.mu.subs.fire(w, false)
@@ -185,7 +186,7 @@ func (p *Partition) prepare(log *storage.Log, target *metadata.Partition) error 
 
 // settled steps the state to target and reports whether that is still what the metadata says.
 func (p *Partition) settled(target *metadata.Partition) bool {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	if p.mu.target.LeaderEpoch != target.LeaderEpoch {
 		p.mu.Unlock()
@@ -200,7 +201,7 @@ func (p *Partition) settled(target *metadata.Partition) bool {
 	close(p.mu.ready)
 	p.mu.ready = nil
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	return true
 }
 
@@ -220,7 +221,7 @@ func (p *Partition) failed(doing string, err error) {
 
 // retire ends the replica for good: it serves nothing any more, for err. It returns the log, nil if it was never opened.
 func (p *Partition) retire(err error) *storage.Log {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	if p.mu.gone == nil {
 		p.mu.gone = err
@@ -235,7 +236,7 @@ func (p *Partition) retire(err error) *storage.Log {
 	}
 	log := p.mu.log
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	return log
 }
 

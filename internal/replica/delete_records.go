@@ -3,6 +3,7 @@ package replica
 import (
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
+	"ottla/internal/wake"
 )
 
 // DeleteRecords raises the log start offset to offset, or to the high watermark if offset is -1, and returns the offset that
@@ -36,11 +37,11 @@ func (p *Partition) DeleteRecords(offset int64) (meant, low int64, err error) {
 
 // logStartMoved tells sessions, which hand the log start on.
 func (p *Partition) logStartMoved() {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	p.mu.subs.fire(&w, false)
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 }
 
 // LowWatermark returns the smallest log start offset of all replicas that are alive, -1 if one has not said yet. Only the

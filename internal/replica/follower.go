@@ -5,6 +5,7 @@ import (
 
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
+	"ottla/internal/wake"
 )
 
 // Fetchers follow leaders on other brokers.
@@ -48,7 +49,7 @@ func (p *Partition) AppendAsFollower(epoch int32, batches []byte, leaderHW, lead
 			return err
 		}
 	}
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	end := log.End()
 	p.rememberLocked(end)
@@ -61,7 +62,7 @@ func (p *Partition) AppendAsFollower(epoch int32, batches []byte, leaderHW, lead
 		p.publishBoundsLocked(&w)
 	}
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	return nil
 }
 
@@ -82,13 +83,13 @@ func (p *Partition) Truncate(epoch int32, leader EpochEnd) (int64, error) {
 	if err := log.TruncateTo(to); err != nil {
 		return 0, err
 	}
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	p.mu.ends = nil
 	p.mu.ages.Truncate(log.End().Offset)
 	p.mu.state.Truncated(log.End().Offset)
 	p.publishBoundsLocked(&w)
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	return to, nil
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"ottla/internal/metadata"
 	"ottla/internal/replica/state"
+	"ottla/internal/wake"
 )
 
 // An ISRChange is a set of in-sync replicas that a leader asks the controller for (AlterPartition, KIP-497).
@@ -38,7 +39,7 @@ func (c ISRChange) BrokerEpoch(broker int32) int64 {
 // substance (lost, or naming other epochs) the sender asks again, until the metadata log overtakes it.
 func (c ISRChange) Committed(answer *metadata.Partition) {
 	p := c.Partition
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	if p.mu.gone == nil && p.mu.ready == nil {
 		env := p.env()
@@ -49,7 +50,7 @@ func (c ISRChange) Committed(answer *metadata.Partition) {
 		}
 	}
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 }
 
 // Refused tells the leader that the controller did not take the change and will not, as with INELIGIBLE_REPLICA.
@@ -74,7 +75,7 @@ func (p *Partition) shrink() {
 
 // recheck moves the high watermark if the brokers' states, or the time that has passed, now allow it.
 func (p *Partition) recheck() {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	if p.mu.state != nil && p.mu.ready == nil && p.mu.gone == nil {
 		env := p.env()
@@ -83,5 +84,5 @@ func (p *Partition) recheck() {
 		}
 	}
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 }

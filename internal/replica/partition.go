@@ -10,6 +10,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 	"ottla/internal/uuid"
+	"ottla/internal/wake"
 )
 
 // A Partition is this broker's replica of one partition. It may be used by many goroutines.
@@ -157,6 +159,8 @@ type AppendOptions struct {
 	Now         int64 // ms since 1970; 0 the present
 	// Coordinator marks a batch from within the broker, whose sequence numbers are not checked.
 	Coordinator bool
+	// Later takes those whom the append would wake, if the caller will do it. nil: Append does.
+	Later *wake.List
 }
 
 // Appended tells where a batch went, see [storage.Appended].
@@ -188,15 +192,16 @@ func (p *Partition) Append(batch []byte, h record.Header, o AppendOptions) (Appe
 	if !a.Duplicate {
 		p.metrics.received(len(batch), int(h.Count))
 	}
-	if err := p.appended(v.leaderEpoch, a.End); err != nil {
+	if err := p.appended(v.leaderEpoch, a.End, o.Later); err != nil {
 		return Appended{}, err
 	}
 	return Appended{a, v.leaderEpoch}, nil
 }
 
 // appended moves the high watermark after an append up to end in a leader epoch.
-func (p *Partition) appended(epoch int32, end storage.Position) error {
-	var w wakes
+func (p *Partition) appended(epoch int32, end storage.Position, later *wake.List) error {
+	var now wake.List
+	w := cmp.Or(later, &now)
 	p.mu.Lock()
 	if p.mu.state == nil || p.mu.state.Role() != state.Leader || epoch < p.mu.since || p.mu.gone != nil {
 		p.mu.Unlock()
@@ -205,28 +210,28 @@ func (p *Partition) appended(epoch int32, end storage.Position) error {
 	if len(p.mu.state.Registration().Replicas) > 1 || p.mu.log.Config().FlushMessages == 1 {
 		p.rememberLocked(end)
 	}
-	now := time.Now()
-	p.mu.ages.Append(end.Offset, now.Sub(p.set.started))
-	env := p.envAt(now)
+	at := time.Now()
+	p.mu.ages.Append(end.Offset, at.Sub(p.set.started))
+	env := p.envAt(at)
 	if p.mu.state.Appended(p.countedEnd(), &env) {
-		p.publishBoundsLocked(&w)
+		p.publishBoundsLocked(w)
 	}
-	p.mu.subs.fire(&w, true)
+	p.mu.subs.fire(w, true)
 	p.mu.Unlock()
-	w.call()
+	now.Go()
 	return nil
 }
 
 // durable moves the high watermark after a flush, when flush.messages=1 makes it wait for the disk.
 func (p *Partition) durable() {
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	env := p.env()
 	if p.mu.state != nil && p.mu.ready == nil && p.mu.gone == nil && p.mu.state.Appended(p.countedEnd(), &env) {
 		p.publishBoundsLocked(&w)
 	}
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 }
 
 // countedEnd returns the log end as far as it counts for the high watermark: with group commit only what is on the disk.
@@ -249,7 +254,7 @@ func (p *Partition) envAt(now time.Time) state.Env {
 }
 
 // publishBoundsLocked shows readers the high watermark and the last stable offset, and collects who waited for them.
-func (p *Partition) publishBoundsLocked(w *wakes) {
+func (p *Partition) publishBoundsLocked(w *wake.List) {
 	hw := p.positionLocked(p.mu.state.HighWatermark())
 	lso, unstable := p.mu.log.FirstUnstable(hw.Offset)
 	if !unstable || lso.Offset > hw.Offset {

@@ -15,6 +15,7 @@ import (
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
 	"ottla/internal/vfs"
+	"ottla/internal/wake"
 )
 
 func (f *fixture) appendBatch(p *Partition, b []byte) Appended {
@@ -260,9 +261,9 @@ func TestHotPathAllocations(t *testing.T) {
 		t.Errorf("a read allocates %v times", reads)
 	}
 	var w Waiter
-	wake := func() {}
+	nothing := func() wake.Work { return nil }
 	end := p.LogEndOffset()
-	if waits := testing.AllocsPerRun(100, func() { p.Await(&w, 0, end+1, wake); w.Cancel() }); waits > 0 {
+	if waits := testing.AllocsPerRun(100, func() { p.Await(&w, 0, end+1, nothing); w.Cancel() }); waits > 0 {
 		t.Errorf("a wait allocates %v times", waits)
 	}
 	if gets := testing.AllocsPerRun(100, func() { _, _ = f.set.Get(topicA, 0); _, _ = f.set.GetByName("a", 0) }); gets > 0 {

@@ -3,6 +3,7 @@ package replica
 import (
 	"ottla/internal/replica/state"
 	"ottla/internal/storage"
+	"ottla/internal/wake"
 )
 
 // EpochEnd and FollowerFetch are what the signatures here need of package state, for those who import only this one.
@@ -142,7 +143,7 @@ func (p *Partition) fetched(f state.Fetch, epochNamed bool) error {
 	if b := p.set.Image().Broker(f.Replica); b != nil && f.BrokerEpoch >= 0 && f.BrokerEpoch < b.Epoch {
 		return &StaleBrokerError{Broker: f.Replica, Epoch: f.BrokerEpoch, Registers: b.Epoch}
 	}
-	var w wakes
+	var w wake.List
 	p.mu.Lock()
 	if p.mu.gone != nil || p.mu.state.Role() != state.Leader {
 		p.mu.Unlock()
@@ -158,7 +159,7 @@ func (p *Partition) fetched(f state.Fetch, epochNamed bool) error {
 		p.mu.subs.fire(&w, false)
 	}
 	p.mu.Unlock()
-	w.call()
+	w.Go()
 	if err != nil {
 		return &NotReplicaError{Broker: f.Replica, EpochNamed: epochNamed}
 	}

@@ -20,6 +20,7 @@ import (
 	"ottla/internal/storage"
 	"ottla/internal/uuid"
 	"ottla/internal/vfs"
+	"ottla/internal/wake"
 )
 
 // A fixture is broker 1 on file systems in memory.
@@ -204,7 +205,7 @@ func TestAlone(t *testing.T) {
 	f.sees(p, ReadCommitted, "x", "y")
 
 	var w Waiter
-	if !p.Await(&w, a.LeaderEpoch, a.LastOffset+1, func() { t.Error("woken") }) {
+	if !p.Await(&w, a.LeaderEpoch, a.LastOffset+1, func() wake.Work { t.Error("woken"); return nil }) {
 		t.Error("a committed batch is waited for")
 	}
 	if done, err := w.Done(); !done || err != nil {
@@ -322,12 +323,12 @@ func TestLeaderEpochs(t *testing.T) {
 	// Broker 2 takes over: who waits is told, nothing is appended any more.
 	var w Waiter
 	woken := 0
-	if p.Await(&w, 3, 1, func() { woken++ }) {
+	if p.Await(&w, 3, 1, func() wake.Work { woken++; return nil }) {
 		t.Fatal("nobody but the leader has the record")
 	}
 	var s Subscription
 	news := 0
-	p.Subscribe(&s, false, func() { news++ })
+	p.Subscribe(&s, false, func() wake.Work { news++; return nil })
 	f.apply(change(topicA, func(r *records.PartitionChangeRecord) { r.Leader = 2 }))
 	var not *NotLeaderError
 	if done, err := w.Done(); !done || !errors.As(err, &not) || not.Leader != 2 || not.LeaderEpoch != 4 || woken != 1 {
@@ -385,13 +386,13 @@ func TestFollowers(t *testing.T) {
 
 	var w Waiter
 	woken := 0
-	if p.Await(&w, a.LeaderEpoch, 1, func() { woken++ }) {
+	if p.Await(&w, a.LeaderEpoch, 1, func() wake.Work { woken++; return nil }) {
 		t.Fatal("committed without the follower")
 	}
 	var consumer, follower Subscription
 	news, ends := 0, 0
-	p.Subscribe(&consumer, false, func() { news++ })
-	p.Subscribe(&follower, true, func() { ends++ })
+	p.Subscribe(&consumer, false, func() wake.Work { news++; return nil })
+	p.Subscribe(&follower, true, func() wake.Work { ends++; return nil })
 	f.append(p, "y")
 	if news != 0 || ends != 1 {
 		t.Errorf("an append woke %d consumers and %d followers", news, ends)
@@ -462,7 +463,7 @@ func TestISRBelowMinimum(t *testing.T) {
 	}
 
 	// min.insync.replicas is lowered.
-	if p.Await(&w, 0, 2, func() {}) {
+	if p.Await(&w, 0, 2, func() wake.Work { return nil }) {
 		t.Fatal("offset 2 is not committed")
 	}
 	f.config.MinInSyncReplicas = 1
@@ -485,7 +486,7 @@ func TestWaiters(t *testing.T) {
 	woken := map[int64]int{}
 	waiters := make([]Waiter, 6)
 	for _, offset := range []int64{3, 1, 5, 2, 4} {
-		if p.Await(&waiters[offset], 0, offset, func() { woken[offset]++ }) {
+		if p.Await(&waiters[offset], 0, offset, func() wake.Work { woken[offset]++; return nil }) {
 			t.Fatal("over already")
 		}
 	}
@@ -496,7 +497,7 @@ func TestWaiters(t *testing.T) {
 	}
 	waiters[3].Cancel() // over: does nothing
 	waiters[5].Cancel()
-	if p.Await(&waiters[5], 0, 5, func() { woken[5]++ }) {
+	if p.Await(&waiters[5], 0, 5, func() wake.Work { woken[5]++; return nil }) {
 		t.Fatal("over already")
 	}
 	f.fetch(p, 2, 5, 0)
@@ -587,7 +588,7 @@ func TestGroupCommit(t *testing.T) {
 	a := f.append(p, "x")
 	var w Waiter
 	woken := make(chan struct{})
-	if p.Await(&w, a.LeaderEpoch, 1, func() { close(woken) }) {
+	if p.Await(&w, a.LeaderEpoch, 1, func() wake.Work { close(woken); return nil }) {
 		t.Error("committed before it is on the disk")
 	}
 	f.sees(p, ReadUncommitted)
@@ -608,7 +609,7 @@ func TestGroupCommitSurvivesPowerCut(t *testing.T) {
 		a := f.append(p, want[i])
 		var w Waiter
 		committed := make(chan struct{})
-		if !p.Await(&w, a.LeaderEpoch, a.LastOffset+1, func() { close(committed) }) {
+		if !p.Await(&w, a.LeaderEpoch, a.LastOffset+1, func() wake.Work { close(committed); return nil }) {
 			<-committed
 		}
 		if done, err := w.Done(); !done || err != nil {

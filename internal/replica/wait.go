@@ -4,32 +4,8 @@ import (
 	"sync/atomic"
 
 	"ottla/internal/replica/state"
+	"ottla/internal/wake"
 )
-
-// wakes collects functions under a lock, to be called without it.
-type wakes struct {
-	n    int
-	few  [8]func()
-	more []func()
-}
-
-func (w *wakes) add(f func()) {
-	if w.n < len(w.few) {
-		w.few[w.n] = f
-		w.n++
-		return
-	}
-	w.more = append(w.more, f)
-}
-
-func (w *wakes) call() {
-	for _, f := range w.few[:w.n] {
-		f()
-	}
-	for _, f := range w.more {
-		f()
-	}
-}
 
 // A Waiter waits for the high watermark to pass what was appended. It is part of its owner's own struct, so that waiting
 // allocates nothing; the zero value is ready for [Partition.Await], and again once it is done or cancelled. Its methods may
@@ -37,18 +13,18 @@ func (w *wakes) call() {
 type Waiter struct {
 	p          *Partition
 	offset     int64
-	wake       func()
+	wake       wake.Func
 	prev, next *Waiter // guarded by p.mu
 	queued     bool    // guarded by p.mu
 	err        error   // of a done one
 }
 
 // Await asks to be woken once the high watermark is at offset or above: for a batch, its last offset plus 1. epoch is the
-// leader epoch of the append. wake is called at most once, with no lock held, by whatever goroutine moved the high
+// leader epoch of the append. woken is called at most once, with no lock held, by whatever goroutine moved the high
 // watermark or took the leadership away; it must not block, and may still come after a Cancel. Await reports whether the
-// wait is already over; then wake is not called, and [Waiter.Done] tells how it ended.
-func (p *Partition) Await(w *Waiter, epoch int32, offset int64, wake func()) (over bool) {
-	w.p, w.offset, w.wake, w.err = p, offset, wake, nil
+// wait is already over; then woken is not called, and [Waiter.Done] tells how it ended.
+func (p *Partition) Await(w *Waiter, epoch int32, offset int64, woken wake.Func) (over bool) {
+	w.p, w.offset, w.wake, w.err = p, offset, woken, nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -132,20 +108,20 @@ func (l *waiterList) remove(w *Waiter) {
 }
 
 // reached ends the waits for offsets up to hw; err is nil if enough replicas are in sync.
-func (l *waiterList) reached(hw int64, err error, wake *wakes) {
+func (l *waiterList) reached(hw int64, err error, list *wake.List) {
 	for w := l.first; w != nil && w.offset <= hw; w = l.first {
 		l.remove(w)
 		w.err = err
-		wake.add(w.wake)
+		list.Add(w.wake)
 	}
 }
 
 // fail ends all waits with an error.
-func (l *waiterList) fail(err error, wake *wakes) {
+func (l *waiterList) fail(err error, list *wake.List) {
 	for w := l.first; w != nil; w = l.first {
 		l.remove(w)
 		w.err = err
-		wake.add(w.wake)
+		list.Add(w.wake)
 	}
 }
 
@@ -153,23 +129,23 @@ func (l *waiterList) fail(err error, wake *wakes) {
 // stable offset moved, the log start did, the leadership changed, the partition went. It is part of its owner's own struct.
 type Subscription struct {
 	p          *Partition
-	wake       func()
+	wake       wake.Func
 	replica    bool // also when the log end moves
 	armed      atomic.Bool
 	prev, next *Subscription // guarded by p.mu
 }
 
-// Subscribe adds a subscription, armed. A follower's also fires when the log end moves. wake is called once for each time it
+// Subscribe adds a subscription, armed. A follower's also fires when the log end moves. news is called once for each time it
 // is armed, with no lock held; it must not block, and may still come after Close.
-func (p *Partition) Subscribe(s *Subscription, replica bool, wake func()) {
-	s.p, s.wake, s.replica = p, wake, replica
+func (p *Partition) Subscribe(s *Subscription, replica bool, news wake.Func) {
+	s.p, s.wake, s.replica = p, news, replica
 	s.armed.Store(true)
 	p.mu.Lock()
 	p.mu.subs.add(s)
 	gone := p.mu.gone != nil
 	p.mu.Unlock()
 	if gone && s.armed.Swap(false) {
-		wake()
+		news.Go()
 	}
 }
 
@@ -213,10 +189,10 @@ func (l *subscriptionList) remove(s *Subscription) {
 }
 
 // fire disarms subscriptions and collects their wakes; onlyReplicas leaves consumers alone.
-func (l *subscriptionList) fire(w *wakes, onlyReplicas bool) {
+func (l *subscriptionList) fire(w *wake.List, onlyReplicas bool) {
 	for s := l.first; s != nil; s = s.next {
 		if (s.replica || !onlyReplicas) && s.armed.Load() && s.armed.Swap(false) {
-			w.add(s.wake)
+			w.Add(s.wake)
 		}
 	}
 }

@@ -17,13 +17,16 @@ import (
 )
 
 // startTCP serves on a port of the loopback interface.
-func startTCP(t testing.TB, h handlerFunc) string {
+func startTCP(t testing.TB, h handlerFunc, set ...func(*Options)) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(Options{Handler: h, Budget: NewBudget(256<<20, 0), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-		FirstFrame: time.Hour})
+	o := Options{Handler: h, Budget: NewBudget(256<<20, 0), Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), FirstFrame: time.Hour}
+	for _, f := range set {
+		f(&o)
+	}
+	s := NewServer(o)
 	go s.Serve(l, Listener{Name: "PLAINTEXT", Kind: protocol.OnBroker})
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()

@@ -12,6 +12,7 @@ import (
 
 	"ottla/internal/auth"
 	"ottla/internal/protocol"
+	"ottla/internal/wake"
 )
 
 const (
@@ -38,7 +39,8 @@ const (
 // Its reader (run) is the goroutine that reads frames and calls the handler, and sends what is answered at once. A request that
 // must wait goes into the queue of slots, and from then on until the queue is empty all answers are sent by a writer, which runs only while the
 // answer at the queue's head may be known: a wake or that answer's deadline starts it. So at any time one goroutine at
-// most writes, and a long poll costs none.
+// most writes, and a long poll costs none. The writer need not be a goroutine of its own: what is small the reader of the connection that brought the news may
+// write on its way, as long as the socket takes it.
 type Conn struct {
 	server *Server
 	door   *door
@@ -54,15 +56,17 @@ type Conn struct {
 	software  software        // as the client named it
 	announced bool            // counted in ottla_connections_total
 	unsent    []*slot         // whose answers are in out, and which are not in the queue; see mayWait
+	later     wake.List       // see Request.Later
 
 	node       atomic.Bool   // see MarkNode
 	lastActive atomic.Int64  // UnixNano of the last request
-	wake       func()        // c.wakeUp
+	wake       wake.Func     // c.wakeUp
 	popped     chan struct{} // one token: the queue has become shorter
 	writers    sync.WaitGroup
 
 	// Of whoever writes.
-	out FrameConn
+	out      FrameConn
+	gathered int // slots at the queue's head whose answers are in out
 
 	mu struct {
 		sync.Mutex
@@ -209,6 +213,11 @@ func (c *Conn) readRequest(size int) error {
 	kept, err := c.serve(s)
 	if !kept {
 		s.recycle()
+	}
+	if c.frames.buffered() { // the client shall not wait for what others are sent
+		c.later.Go()
+	} else {
+		c.later.Try()
 	}
 	return err
 }
@@ -411,50 +420,65 @@ func (c *Conn) enqueue(s *slot) bool {
 	}
 	c.mu.queue = append(c.mu.queue, s)
 	if c.mu.woken {
-		c.startWriterLocked()
+		if c.startWriterLocked() {
+			go c.write(true)
+		}
 	} else if len(c.mu.queue) == 1 && !c.mu.writing {
 		c.wakeAtLocked(s.due())
 	}
 	return true
 }
 
-// wakeUp has the head of the queue asked for its answer.
-func (c *Conn) wakeUp() {
+// wakeUp has the head of the queue asked for its answer, by a writer that runs or by the caller.
+func (c *Conn) wakeUp() wake.Work {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.woken = true
-	c.startWriterLocked()
+	if !c.startWriterLocked() {
+		return nil
+	}
+	return (*writer)(c)
 }
 
-// wakeAtLocked calls wakeUp at the given time, if that is not zero, unless a writer starts before.
+// A writer is a Conn whose writer is yet to run.
+type writer Conn
+
+func (w *writer) Run() { (*Conn)(w).write(true) }
+func (w *writer) Try() { (*Conn)(w).write(false) }
+
+// wakeAtLocked has a writer run at the given time, if that is not zero, unless one starts before.
 func (c *Conn) wakeAtLocked(t time.Time) {
 	if t.IsZero() {
 		return
 	}
 	if c.mu.timer == nil {
-		c.mu.timer = time.AfterFunc(time.Until(t), c.wake)
+		c.mu.timer = time.AfterFunc(time.Until(t), c.wake.Run)
 	} else {
 		c.mu.timer.Reset(time.Until(t))
 	}
 }
 
-// startWriterLocked runs a writer if there is something for it to look at and it does not run yet.
-func (c *Conn) startWriterLocked() {
+// startWriterLocked reports whether the caller is to run a writer: there is something for it to look at, and none runs yet.
+func (c *Conn) startWriterLocked() bool {
 	if c.mu.writing || len(c.mu.queue) == 0 || c.mu.why != nil {
-		return
+		return false
 	}
 	if c.mu.timer != nil {
 		c.mu.timer.Stop()
 	}
 	c.mu.writing, c.mu.woken = true, false
 	c.writers.Add(1)
-	go c.write()
+	return true
 }
 
 // answer sends the answer of s, all earlier ones being sent or unsent, or keeps it with those.
 func (c *Conn) answer(s *slot) (kept bool, err error) {
 	s.known = s.handled
-	if c.out.gather(s) {
+	gathered, err := c.out.gather(s)
+	if err != nil {
+		return false, err
+	}
+	if gathered {
 		c.unsent = append(c.unsent, s)
 		if c.mayWait(s) {
 			return true, nil
@@ -465,6 +489,7 @@ func (c *Conn) answer(s *slot) (kept bool, err error) {
 		return false, err
 	}
 	defer c.out.free()
+	c.later.Go()
 	if err := c.out.send(s); err != nil {
 		return false, err
 	}
@@ -485,7 +510,11 @@ func (c *Conn) sendUnsent() error {
 		return nil
 	}
 	defer c.out.free()
-	err := c.out.flush()
+	err := c.out.flush(false)
+	if err == errWait {
+		c.later.Go()
+		err = c.out.flush(true)
+	}
 	now := time.Now()
 	for i, s := range c.unsent {
 		if err == nil {
@@ -498,37 +527,50 @@ func (c *Conn) sendUnsent() error {
 	return err
 }
 
-// write is the writer. It ends when there is nothing that could be sent, or the connection fails.
-func (c *Conn) write() {
-	defer c.writers.Done()
-	if err := c.writeAnswers(); err != nil {
+// write is the writer. It ends when there is nothing that could be sent, or the connection fails. One that is not patient leaves what
+// would take waiting for the client, or much sending, to a goroutine.
+func (c *Conn) write(patient bool) {
+	switch err := c.writeAnswers(patient); err {
+	case errWait:
+		go c.write(true)
+		return
+	case nil:
+	default:
 		c.out.free()
 		c.fail(err)
 	}
+	c.writers.Done()
 }
 
 // writeAnswers sends answers in the order of requests. Those that are known and small
-// are gathered and sent in one write.
-func (c *Conn) writeAnswers() error {
-	gathered := 0 // slots at the queue's head whose answers are in c.out
+// are gathered and sent in one write. If it is not patient and ends with errWait another call can go on from there.
+func (c *Conn) writeAnswers(patient bool) error {
 	for {
-		s := c.slot(gathered)
+		s := c.slot(c.gathered)
 		now := time.Now()
-		if s != nil && s.poll(now) && c.out.gather(s) {
-			gathered++
-			continue
-		}
-		switch {
-		case gathered > 0:
-			if err := c.out.flush(); err != nil {
+		if s != nil && s.poll(now) {
+			gathered, err := c.out.gather(s)
+			if err != nil {
 				return err
 			}
-			c.pop(gathered)
-			gathered = 0
+			if gathered {
+				c.gathered++
+				continue
+			}
+		}
+		switch {
+		case c.gathered > 0:
+			if err := c.out.flush(patient); err != nil {
+				return err
+			}
+			c.pop(c.gathered)
+			c.gathered = 0
 		case s == nil || s.pending != nil || s.heldUntil.After(now):
 			if c.rest(s, now) {
 				return nil
 			}
+		case !patient:
+			return errWait
 		default:
 			if err := c.out.send(s); err != nil {
 				return err

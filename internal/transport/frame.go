@@ -112,6 +112,9 @@ func (fr *frameReader) fill(limit time.Duration) error {
 	}
 }
 
+// buffered reports whether part of the next frame has been read.
+func (fr *frameReader) buffered() bool { return fr.w > fr.r }
+
 // sizeBytes is how many bytes a frame's size has.
 const sizeBytes = 4
 

@@ -37,7 +37,7 @@ type FrameConn struct {
 // Write takes p as the frame's next bytes. It keeps no reference to p.
 func (w *FrameConn) Write(p []byte) (int, error) {
 	if len(p) >= flushAt {
-		if err := w.flush(); err != nil {
+		if err := w.flush(true); err != nil {
 			return 0, err
 		}
 		return len(p), w.writeConn(p)
@@ -50,7 +50,7 @@ func (w *FrameConn) Write(p []byte) (int, error) {
 // w again, e.g. by reading a small stretch of a file. It fails like Write.
 func (w *FrameConn) Reserve(n int) ([]byte, error) {
 	if w.buf != nil && len(w.buf.b) > 0 && len(w.buf.b)+n > flushAt {
-		if err := w.flush(); err != nil {
+		if err := w.flush(true); err != nil {
 			return nil, err
 		}
 	}
@@ -66,7 +66,7 @@ func (w *FrameConn) SendFrom(src Source, off, n int64) error {
 	if n <= corkUpTo {
 		w.socket.cork()
 	}
-	if err := w.flush(); err != nil {
+	if err := w.flush(true); err != nil {
 		return err
 	}
 	for n > 0 {
@@ -90,7 +90,7 @@ func (w *FrameConn) send(s *slot) error {
 	switch r := s.response.(type) {
 	case nil:
 	case closeResponse:
-		return errors.Join(w.flush(), refuse("close_answer", "%s", r.reason))
+		return errors.Join(w.flush(true), refuse("close_answer", "%s", r.reason))
 	case FrameWriter:
 		s.response = nil // it releases itself now
 		defer w.socket.uncork()
@@ -102,23 +102,33 @@ func (w *FrameConn) send(s *slot) error {
 	default:
 		panic("transport: the handler answered " + s.req.API.Name + " with neither kmsg.Response nor FrameWriter")
 	}
-	return w.flush()
+	return w.flush(true)
 }
 
 // gather appends the answer of s to those not yet written. It declines those that
-// are written otherwise, and when enough is gathered.
-func (w *FrameConn) gather(s *slot) bool {
-	if w.buf != nil && len(w.buf.b) >= flushAt {
-		return false
+// are written otherwise, and when enough is gathered. After an error the connection is to be closed.
+func (w *FrameConn) gather(s *slot) (gathered bool, err error) {
+	have := 0
+	if w.buf != nil {
+		have = len(w.buf.b)
 	}
-	if s.response == nil {
-		return true
+	if have >= flushAt {
+		return false, nil
 	}
-	r, ok := s.response.(kmsg.Response)
-	if ok {
+	switch r := s.response.(type) {
+	case nil:
+		return true, nil
+	case FrameWriter:
+		if have > 0 || !r.Gathers() {
+			return false, nil
+		}
+		s.response = nil // it releases itself now
+		return true, r.WriteFrame(w)
+	case kmsg.Response:
 		w.append(s, r)
+		return true, nil
 	}
-	return ok
+	return false, nil
 }
 
 func (w *FrameConn) append(s *slot, r kmsg.Response) {
@@ -135,15 +145,24 @@ func (w *FrameConn) buffer(n int) *buffer {
 	return w.buf
 }
 
-// flush writes what is gathered.
-func (w *FrameConn) flush() error {
+// errWait says that somebody who is not patient would have to wait for the client.
+var errWait = errors.New("the socket takes no more")
+
+// flush writes what is gathered. If it is not patient and the socket does not take all, it returns errWait and keeps the rest.
+func (w *FrameConn) flush(patient bool) error {
 	if w.buf == nil || len(w.buf.b) == 0 {
 		return nil
 	}
+	b := w.buf.b
 	// A buffer that has to grow is lost to the pool: a client that asks for all topics will do so again.
-	w.usual = min(max(len(w.buf.b), w.usual/2), maxUsual)
-	err := w.writeConn(w.buf.b)
-	w.buf.b = w.buf.b[:0]
+	w.usual = min(max(len(b), w.usual/2), maxUsual)
+	rest := b[w.socket.write(b):]
+	if len(rest) > 0 && !patient {
+		w.buf.b = b[:copy(b, rest)]
+		return errWait
+	}
+	err := w.writeConn(rest)
+	w.buf.b = b[:0]
 	return err
 }
 

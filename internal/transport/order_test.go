@@ -16,12 +16,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/protocol"
+	"ottla/internal/wake"
 )
 
 // A later is a Pending that the test completes.
 type later struct {
 	request  *Request
-	wake     func()
+	wake     wake.Func
 	mu       sync.Mutex
 	response Response
 	polls    int
@@ -51,7 +52,7 @@ func (p *later) complete(resp Response) {
 	p.mu.Lock()
 	p.response = resp
 	p.mu.Unlock()
-	p.wake()
+	p.wake.Go()
 }
 
 func (p *later) wasCanceled() bool {
@@ -155,13 +156,13 @@ func TestOrder(t *testing.T) {
 			c := start(t, h.Handle, nil).dial()
 			send(t, c, produceRequest(1, -1))
 			synctest.Wait()
-			wake := h.parked[0].wake
+			news := h.parked[0].wake
 			for range 1000 {
-				wake()
+				news.Go()
 			}
 			h.complete(0)
 			wantID(t, c, 1)
-			wake()
+			news.Go()
 			send(t, c, metadataRequest(2))
 			wantID(t, c, 2)
 			send(t, c, produceRequest(3, -1))
@@ -335,8 +336,9 @@ func (pattern) SendTo(w io.Writer, off, n int64) (int64, error) {
 	return int64(sent), err
 }
 
-func (*fileAnswer) Key() int16 { return 1 }
-func (a *fileAnswer) Abandon() { a.abandons++ }
+func (*fileAnswer) Key() int16    { return 1 }
+func (*fileAnswer) Gathers() bool { return false }
+func (a *fileAnswer) Abandon()    { a.abandons++ }
 func (a *fileAnswer) WriteFrame(w *FrameConn) error {
 	head := protocol.AppendResponseHeader(nil, 1, false, a.id)
 	frame := frameOf(append(head, make([]byte, a.n)...))

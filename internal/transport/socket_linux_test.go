@@ -51,8 +51,9 @@ type sandwich struct {
 	n    int64
 }
 
-func (*sandwich) Key() int16 { return 1 }
-func (*sandwich) Abandon()   {}
+func (*sandwich) Key() int16    { return 1 }
+func (*sandwich) Gathers() bool { return false }
+func (*sandwich) Abandon()      {}
 func (a *sandwich) WriteFrame(w *FrameConn) error {
 	frame := frameOf(append(protocol.AppendResponseHeader(nil, 1, false, a.id), make([]byte, a.n+3)...))
 	if _, err := w.Write(frame[:8]); err != nil {

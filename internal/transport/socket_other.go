@@ -9,6 +9,7 @@ type socket struct{}
 
 func newSocket(net.Conn) *socket { return &socket{} }
 
-func (*socket) unread() int { return 0 }
-func (*socket) cork()       {}
-func (*socket) uncork()     {}
+func (*socket) unread() int      { return 0 }
+func (*socket) write([]byte) int { return 0 }
+func (*socket) cork()            {}
+func (*socket) uncork()          {}

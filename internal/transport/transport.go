@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ottla/internal/protocol"
+	"ottla/internal/wake"
 )
 
 // A Handler answers requests. Handle is called by a connection's reader, one call
@@ -50,7 +51,7 @@ type Request struct {
 	// Wake asks that the Pending of this connection's oldest request be polled. Any
 	// goroutine may call it at any time, also too often or too late; it never blocks.
 	// Whoever wakes keeps the func, not the Request: that may be another's by then.
-	Wake func()
+	Wake wake.Func
 	// ErrorCode is what ottla_responses_total counts the answer under. The handler
 	// sets it, in Handle or Poll, if the answer's code is not its top-level one.
 	ErrorCode int16
@@ -62,6 +63,10 @@ type Request struct {
 // is answered. Byte fields of Body must not be used afterwards. Produce does so when
 // its records are in the log. Only Handle may call it.
 func (r *Request) ReleaseFrame() { r.slot.frame.release() }
+
+// Later returns a list of whom to wake when this request's own answer has left, or if that has to wait. The reader then also does the work
+// that follows, if its client has sent nothing more. Only Handle may call it, and add to the list.
+func (r *Request) Later() *wake.List { return &r.Conn.later }
 
 // Lend has x recycled once the answer has been sent, or given up: it is made of what x holds. Only Handle may call it, once at most.
 func (r *Request) Lend(x Recycler) { r.slot.lent = x }
@@ -102,6 +107,8 @@ type FrameWriter interface {
 	Response
 	WriteFrame(w *FrameConn) error
 	Abandon()
+	// Gathers reports that the frame is some 64 KiB at most, and that WriteFrame does not call SendFrom: it may leave together with other answers.
+	Gathers() bool
 }
 
 // Close returns a Response that closes the connection once all earlier answers
