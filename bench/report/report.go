@@ -196,7 +196,7 @@ func (d *writer) latencies() {
 }
 
 func (d *writer) scaling() {
-	d.printf("## Scaling at a fixed 50 MB/s\n\nBatches of 16 KiB. Each partition was written to before the measurement. *Client alone* is the same load on a broker that\n" +
+	d.printf("## Scaling at a fixed 50 MB/s\n\nBatches of 16 KiB. Each partition was written to, and flushed, before the measurement. *Client alone* is the same load on a broker that\n" +
 		"stores nothing (`kbench null`): what the load generator itself takes; kbench sleeps in a thread a connection, which at thousands of connections is most of it.\n\n")
 	for _, curve := range []string{"partitions", "connections"} {
 		cases := d.cases(curve)
