@@ -344,7 +344,7 @@ func (l *Log) appended(end Position) {
 	if !crossed && end.Offset-l.recoveryPoint.Load() < l.Config().FlushMessages {
 		return
 	}
-	if !l.attended.Swap(true) {
+	if l.attended.Swap(attendedUrgent) != attendedUrgent { // it may wait already, but as one that is only due
 		l.attend(l)
 	}
 }

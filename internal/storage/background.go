@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// flushLooks is how many times the flusher looks round in the time that a record may wait for its flush: it takes what would be late at the next look.
+	// flushLooks is how many times the flusher looks round in the time that a record may wait for its flush. It takes what would be late at the
+	// next look, and leaves the disk half a look of time.
 	flushLooks = 5
 	// minFlushWait and maxFlushWait bound how long it waits between two looks.
 	minFlushWait = 10 * time.Millisecond
@@ -24,8 +25,9 @@ const trimInterval = time.Second
 // sweepInterval is how long files of a segment stay open that nobody reads.
 const sweepInterval = time.Minute
 
-// quietBacklog is how many logs that merely are due may wait for each worker before one more is woken: a flush holds one of the Go runtime's
-// processors for up to 10 ms, and four at once leave nobody to serve requests on a machine of two cores. With thousands of partitions all workers are at it.
+// quietBacklog is how many logs that merely are due may wait for each worker before one more is woken. The fewer workers are at it the less is in
+// the way of requests: where the system has no other way, a flush holds one of the Go runtime's processors for up to 10 ms. With thousands of
+// partitions all are at it.
 const quietBacklog = 8
 
 // A workQueue holds the logs that want a worker's attention, each once. Those for which somebody waits have as many workers as there are;
@@ -68,7 +70,7 @@ func (q *workQueue) add(l waitingLog) {
 // shortLocked reports whether what waits takes a worker more.
 func (q *workQueue) shortLocked() bool {
 	n := len(q.mu.waiting) - q.mu.first
-	return q.mu.urgent > 0 || n > 0 && q.mu.busy == 0 || n > quietBacklog*q.mu.busy
+	return q.mu.urgent > 0 || n > quietBacklog*q.mu.busy
 }
 
 func (q *workQueue) signal() {
@@ -177,7 +179,7 @@ func (l *Log) serve() {
 		_ = l.flush(end, vfs.File.SyncQuietly)
 		return
 	}
-	l.attended.Store(false)
+	l.attended.Store(notAttended)
 	_ = l.startWriteback()
 }
 
@@ -198,24 +200,39 @@ func (d *Dir) flushLoop(ctx context.Context) {
 // requestFlushes queues the logs whose flush is due at now (ms), or would be before the next look, and returns how long to wait for that.
 func (d *Dir) requestFlushes(now int64) time.Duration {
 	wait := maxFlushWait
+	if d.o.FlushInterval > 0 { // a log that is made meanwhile waits no longer
+		wait = flushLook(d.o.FlushInterval)
+	}
 	for _, l := range d.Logs() {
 		interval := l.Config().FlushInterval
 		if d.o.FlushInterval > 0 {
 			interval = min(interval, d.o.FlushInterval)
 		}
-		look := min(max(interval/flushLooks, minFlushWait), maxFlushWait)
+		look := flushLook(interval)
 		wait = min(wait, look)
-		waited := now-l.lastFlush.Load() >= (interval-look).Milliseconds() && l.End().Offset > l.Durable()
+		waited := now-l.lastFlush.Load() >= (interval-look-look/2).Milliseconds() && l.End().Offset > l.Durable()
 		if !waited && !l.unsettled.Load() && !l.rebuilds() {
 			continue
 		}
 		l.wantFlush.Store(true)
-		if !l.attended.Swap(true) {
+		if l.attended.CompareAndSwap(notAttended, attendedDue) {
 			d.queue.pushDue(l)
 		}
 	}
 	return wait
 }
+
+// flushLook is how long to wait between two looks at a log whose records may wait so long.
+func flushLook(interval time.Duration) time.Duration {
+	return min(max(interval/flushLooks, minFlushWait), maxFlushWait)
+}
+
+// What attended says.
+const (
+	notAttended = iota
+	attendedDue
+	attendedUrgent
+)
 
 // rebuilds reports whether an index waits to be built anew.
 func (l *Log) rebuilds() bool {

@@ -20,7 +20,7 @@ func (l *Log) Flush(upTo int64) error { return l.flush(upTo, vfs.File.Sync) }
 func (l *Log) flush(upTo int64, sync func(vfs.File) error) error {
 	l.flushing <- struct{}{}
 	defer func() { <-l.flushing }()
-	l.attended.Store(false)
+	l.attended.Store(notAttended)
 	if l.closed.Load() {
 		return ErrClosed
 	}

@@ -125,7 +125,7 @@ type Log struct {
 	dirChanged    atomic.Bool  // a file was made since the directory was last synced
 	epochsChanged atomic.Bool  // the leader-epoch checkpoint does not say what epochs says
 	step          atomic.Int64 // of writebackStep that the end lies in
-	attended      atomic.Bool  // attend was called and Flush has not begun since
+	attended      atomic.Int32 // attend was called and Flush has not begun since
 	wantFlush     atomic.Bool  // the flusher found it due
 	lastFlush     atomic.Int64 // when it began, ms
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1

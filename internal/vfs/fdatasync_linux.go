@@ -45,6 +45,7 @@ type syncQueue struct {
 	context uintptr  // aio_context_t
 	events  *os.File // an eventfd; nil if the system has no asynchronous fdatasync
 	free    chan *syncSlot
+	telling chan struct{} // one slot: of those who wait, the one that reads what is done
 	slots   [maxSyncs]syncSlot
 }
 
@@ -64,7 +65,7 @@ func (q *syncQueue) fdatasync(fd int) error {
 	case s := <-q.free: // nil channel: there is no asynchronous one
 		defer func() { q.free <- s }()
 		if q.submit(s, fd) {
-			if errno := <-s.done; errno != 0 {
+			if errno := q.wait(s); errno != 0 {
 				return errno
 			}
 			return nil
@@ -90,6 +91,7 @@ func (q *syncQueue) start() {
 		return
 	}
 	q.events = os.NewFile(uintptr(fd), "eventfd")
+	q.telling = make(chan struct{}, 1)
 	q.free = make(chan *syncSlot, maxSyncs)
 	for i := range q.slots {
 		s := &q.slots[i]
@@ -98,31 +100,43 @@ func (q *syncQueue) start() {
 		s.list[0] = &s.iocb
 		q.free <- s
 	}
-	go q.complete()
 }
 
-// complete tells those who wait, as long as the process lives.
+// wait returns what came of an fdatasync that the kernel took. One of those who wait reads for all, so that no goroutine is left when nobody does.
+func (q *syncQueue) wait(s *syncSlot) unix.Errno {
+	for {
+		select {
+		case errno := <-s.done:
+			return errno
+		case q.telling <- struct{}{}:
+		}
+		if len(s.done) == 0 { // nobody else tells it now
+			q.complete()
+		}
+		<-q.telling
+	}
+}
+
+// complete waits for completions and tells those who wait for them.
 func (q *syncQueue) complete() {
 	var count [8]byte
 	var done [64]completion
 	var now unix.Timespec
-	for {
-		if _, err := q.events.Read(count[:]); err != nil { // nobody closes it
-			panic("vfs: eventfd: " + err.Error())
+	if _, err := q.events.Read(count[:]); err != nil { // nobody closes it
+		panic("vfs: eventfd: " + err.Error())
+	}
+	for left := binary.NativeEndian.Uint64(count[:]); left > 0; {
+		n, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS, q.context, 0, uintptr(len(done)),
+			uintptr(unsafe.Pointer(&done)), uintptr(unsafe.Pointer(&now)), 0)
+		if errno == unix.EINTR {
+			continue
 		}
-		for left := binary.NativeEndian.Uint64(count[:]); left > 0; {
-			n, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS, q.context, 0, uintptr(len(done)),
-				uintptr(unsafe.Pointer(&done)), uintptr(unsafe.Pointer(&now)), 0)
-			if errno == unix.EINTR {
-				continue
-			}
-			if errno != 0 || n == 0 {
-				break
-			}
-			for _, c := range done[:n] {
-				q.slots[c.data].done <- unix.Errno(-c.result)
-			}
-			left -= min(left, uint64(n))
+		if errno != 0 || n == 0 {
+			break
 		}
+		for _, c := range done[:n] {
+			q.slots[c.data].done <- unix.Errno(-c.result)
+		}
+		left -= min(left, uint64(n))
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// by returns a queue of the given context (0: the kernel refuses it) and so many free slots.
-func by(context uintptr, slots int) *syncQueue {
-	q := &syncQueue{context: context, free: make(chan *syncSlot, maxSyncs)}
+// refusedQueue returns a queue with so many free slots, of which the kernel takes none: it knows no context 0.
+func refusedQueue(slots int) *syncQueue {
+	q := &syncQueue{free: make(chan *syncSlot, maxSyncs)}
 	q.once.Do(func() {})
 	for i := range slots {
 		s := &q.slots[i]
@@ -36,8 +36,8 @@ func TestFdatasync(t *testing.T) {
 	}{
 		{"asynchronous", &syncs, maxSyncs},
 		{"not there", none, 0},
-		{"refused", by(0, maxSyncs), maxSyncs},
-		{"no slot is free", by(0, 0), 0},
+		{"refused", refusedQueue(maxSyncs), maxSyncs},
+		{"no slot is free", refusedQueue(0), 0},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
@@ -50,7 +50,7 @@ func TestFdatasync(t *testing.T) {
 			ok(t, err)
 			defer r.Close()
 			defer w.Close()
-			for range 2 * maxSyncs { // more than there are slots, if one were not given back
+			for range 20 {
 				_, err = f.WriteAt([]byte("x"), 0)
 				ok(t, err)
 				ok(t, x.q.fdatasync(int(f.Fd())))
@@ -79,12 +79,12 @@ func TestFdatasyncIsAsynchronous(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	ok(t, err)
 	defer f.Close()
-	for range 2 * maxSyncs {
+	for range 20 {
 		s := <-syncs.free
 		if !syncs.submit(s, int(f.Fd())) {
 			t.Fatal("the kernel does not take it")
 		}
-		if errno := <-s.done; errno != 0 {
+		if errno := syncs.wait(s); errno != 0 {
 			t.Fatal(errno)
 		}
 		syncs.free <- s
@@ -93,7 +93,7 @@ func TestFdatasyncIsAsynchronous(t *testing.T) {
 
 // All that the kernel completed before anybody looked is told of, though it is more than one look takes. So is an error it comes to meanwhile.
 func TestFdatasyncsCompleteTogether(t *testing.T) {
-	q := by(0, maxSyncs)
+	q := refusedQueue(maxSyncs)
 	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, maxSyncs, uintptr(unsafe.Pointer(&q.context)), 0); errno != 0 {
 		return // the system has none for us
 	}
@@ -118,9 +118,9 @@ func TestFdatasyncsCompleteTogether(t *testing.T) {
 	binary.NativeEndian.PutUint64(count[:], maxSyncs)
 	_, err = q.events.Write(count[:])
 	ok(t, err)
-	go q.complete()
+	q.telling = make(chan struct{}, 1)
 	for i := range q.slots {
-		if errno := <-q.slots[i].done; errno != 0 {
+		if errno := q.wait(&q.slots[i]); errno != 0 {
 			t.Fatal(errno)
 		}
 	}
@@ -134,7 +134,7 @@ func TestFdatasyncsCompleteTogether(t *testing.T) {
 	if !q.submit(s, int(f.Fd())) {
 		t.Fatal("the kernel does not take it")
 	}
-	is(t, <-s.done, unix.EFAULT)
+	is(t, q.wait(s), unix.EFAULT)
 }
 
 // What the kernel says comes through both ways to sync.

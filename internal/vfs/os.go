@@ -91,7 +91,7 @@ func (o *osFile) SendTo(w io.Writer, off, n int64) (int64, error) {
 func (o *osFile) control(op string, call func(fd int) error) error {
 	var err error
 	if cerr := o.raw.Control(func(fd uintptr) { err = call(int(fd)) }); cerr != nil {
-		err = cerr
+		err = fs.ErrClosed // all that Control fails with, in words of its own
 	}
 	if err != nil {
 		return &fs.PathError{Op: op, Path: o.f.Name(), Err: err}

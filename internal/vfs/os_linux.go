@@ -64,8 +64,8 @@ func (c *rangeCall) run(fd uintptr) { c.err = c.call(int(fd), c.off, c.n) }
 func (o *osFile) rangeCall(op string, call func(fd int, off, n int64) error, off, n int64) error {
 	c := rangeCalls.Get().(*rangeCall)
 	c.call, c.off, c.n = call, off, n
-	err := o.raw.Control(c.do)
-	if err == nil {
+	err := fs.ErrClosed // all that Control fails with, in words of its own
+	if o.raw.Control(c.do) == nil {
 		err = c.err
 	}
 	c.call, c.err = nil, nil
