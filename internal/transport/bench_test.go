@@ -47,6 +47,7 @@ func BenchmarkRequest(b *testing.B) {
 		},
 		"waiting": func(_ context.Context, r *Request) (Response, Pending) {
 			r.ReleaseFrame()
+			r.Wake.Go()
 			return nil, at(resp)
 		},
 	} {

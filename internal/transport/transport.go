@@ -123,8 +123,8 @@ func (closeResponse) Key() int16 { return -1 }
 // A Pending is an answer that must wait: for a high watermark, for records, for a
 // timer. Its methods are called by one goroutine at a time.
 type Pending interface {
-	// Poll returns the answer if there is one. It is called when all earlier requests
-	// have their answers, and from then on after each Wake and at Deadline; at or
+	// Poll returns the answer if there is one. It is called after a Wake, also one before Handle returned, at Deadline, and when the
+	// requests before it have come to be answered, but not before those; at or
 	// after Deadline it must return true. It must not block.
 	Poll(now time.Time) (Response, bool)
 	// Deadline is when Poll answers at the latest. Zero: only after a Wake. It takes no lock.
@@ -152,7 +152,7 @@ type Phases struct {
 }
 
 // An Observer is told of each request when it has been answered. It is called by
-// the connection's own goroutines and must be quick; h is only valid during the call.
+// whoever wrote the answer and must be quick; h is only valid during the call.
 type Observer interface {
 	Answered(c *Conn, h *protocol.RequestHeader, p Phases, errorCode int16)
 }
