@@ -57,6 +57,7 @@ type Conn struct {
 	announced bool            // counted in ottla_connections_total
 	unsent    []*slot         // whose answers are in out, and which are not in the queue; see mayWait
 	later     wake.List       // see Request.Later
+	heard     int             // mu.wakes when the request that is handled had its turn
 
 	node       atomic.Bool   // see MarkNode
 	lastActive atomic.Int64  // UnixNano of the last request
@@ -73,6 +74,7 @@ type Conn struct {
 		queue      []*slot     // in the order of requests
 		writing    bool        // a writer runs
 		woken      bool        // the head of the queue is to be asked for its answer
+		wakes      int         // so many there were
 		timer      *time.Timer // wakes when the answer of the head is due; made when first needed
 		mutedUntil time.Time
 		why        error // the first reason to end
@@ -399,6 +401,7 @@ func (c *Conn) waitTurn(api *protocol.API) error {
 func (c *Conn) hasTurn(api *protocol.API) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.heard = c.mu.wakes
 	queue := c.mu.queue
 	// All of a queue longer than one are of one API, for none other was let in.
 	return len(queue) == 0 || api.Pipelined && len(queue) < maxSlots && queue[0].req.API == api
@@ -410,8 +413,8 @@ func (c *Conn) unanswered() int {
 	return len(c.mu.queue)
 }
 
-// enqueue puts s into the queue, where its answer is looked for when it is due or after a wake. It declines if s can be
-// answered at once by the reader itself.
+// enqueue puts s into the queue, where its answer is looked for when it is due or after a wake; also one that came while s was
+// handled, which a writer may have taken for one of an earlier request. It declines if s can be answered at once by the reader itself.
 func (c *Conn) enqueue(s *slot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -419,7 +422,7 @@ func (c *Conn) enqueue(s *slot) bool {
 		return false
 	}
 	c.mu.queue = append(c.mu.queue, s)
-	if c.mu.woken {
+	if c.mu.wakes != c.heard {
 		if c.startWriterLocked() {
 			go c.write(true)
 		}
@@ -434,6 +437,7 @@ func (c *Conn) wakeUp() wake.Work {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.woken = true
+	c.mu.wakes++
 	if !c.startWriterLocked() {
 		return nil
 	}

@@ -121,6 +121,24 @@ func TestOrder(t *testing.T) {
 			wantID(t, c, 3)
 		})
 	})
+	t.Run("what is answered while it is handled, and those before it", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := &parking{}
+			c := start(t, func(ctx context.Context, r *Request) (Response, Pending) {
+				resp, p := h.Handle(ctx, r)
+				if r.Header.CorrelationID == 2 { // its wake finds the first one, and is used up before it is in the queue itself
+					for _, i := range []int{1, 0} {
+						h.parked[i].complete(r.Body.ResponseKind())
+						time.Sleep(time.Millisecond)
+					}
+				}
+				return resp, p
+			}, nil).dial()
+			send(t, c, produceRequest(1, -1), produceRequest(2, -1))
+			wantID(t, c, 1)
+			wantID(t, c, 2)
+		})
+	})
 	t.Run("what is not pipelined waits for earlier answers", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := &parking{}
