@@ -26,7 +26,7 @@ const (
 // CPU: `make bench` tells when it has ceased to help.
 //
 // The price: a call that takes long is noticed up to 10 ms later, and holds one of the Go runtime's processors until then. That is what
-// spareProcessors are for, and why records that nobody waits for are synced without a thread (vfs.File.SyncQuietly).
+// spareProcessors are for, and why records that nobody waits for are synced without a thread (vfs.FS.SyncAll).
 //
 // stop ends it, and returns when the goroutine has.
 func keepWatching() (stop func()) {

@@ -6,17 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"ottla/internal/vfs"
-)
-
-const (
-	// flushLooks is how many times the flusher looks round in the time that a record may wait for its flush. It takes what would be late at the
-	// next look, and leaves the disk half a look of time.
-	flushLooks = 5
-	// minFlushWait and maxFlushWait bound how long it waits between two looks.
-	minFlushWait = 10 * time.Millisecond
-	maxFlushWait = time.Second
 )
 
 // trimInterval is how often it is looked whether there are too many producers.
@@ -26,12 +15,11 @@ const trimInterval = time.Second
 const sweepInterval = time.Minute
 
 // quietBacklog is how many logs that merely are due may wait for each worker before one more is woken. The fewer workers are at it the less is in
-// the way of requests: where the system has no other way, a flush holds one of the Go runtime's processors for up to 10 ms. With thousands of
-// partitions all are at it.
+// the way of requests, as a flush holds one of the Go runtime's processors for up to 10 ms. Where thousands of partitions are made all are at it.
 const quietBacklog = 8
 
 // A workQueue holds the logs that want a worker's attention, each once. Those for which somebody waits have as many workers as there are;
-// those that are only due have but as many as it takes.
+// those that are only due, and for which the flusher is not enough, have but as many as it takes.
 type workQueue struct {
 	wake chan struct{} // one slot
 	mu   struct {
@@ -127,7 +115,7 @@ func (d *Dir) start() {
 	for range d.o.FlushThreads {
 		d.workers.Go(func() { d.work(ctx) })
 	}
-	d.workers.Go(func() { d.flushLoop(ctx) })
+	d.workers.Go(func() { (&flusher{d: d}).run(ctx) })
 	d.workers.Go(func() { d.janitor.run(ctx, d) })
 	d.workers.Go(func() { every(ctx, d.o.CheckpointInterval, d.checkpointAndLog) })
 	d.workers.Go(func() { every(ctx, d.o.RetentionInterval, d.retain) })
@@ -172,59 +160,12 @@ func (l *Log) serve() {
 	end := l.End().Offset
 	due := l.wantFlush.Swap(false)
 	switch {
-	case end-l.Durable() >= l.Config().FlushMessages: // acknowledgements may wait for it
+	case due, end-l.Durable() >= l.Config().FlushMessages: // acknowledgements may wait for it
 		_ = l.Flush(end)
-		return
-	case due:
-		_ = l.flush(end, vfs.File.SyncQuietly)
 		return
 	}
 	l.attended.Store(notAttended)
 	_ = l.startWriteback()
-}
-
-// flushLoop asks for a flush of each log whose records have waited long enough.
-func (d *Dir) flushLoop(ctx context.Context) {
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		t.Reset(d.requestFlushes(time.Now().UnixMilli()))
-	}
-}
-
-// requestFlushes queues the logs whose flush is due at now (ms), or would be before the next look, and returns how long to wait for that.
-func (d *Dir) requestFlushes(now int64) time.Duration {
-	wait := maxFlushWait
-	if d.o.FlushInterval > 0 { // a log that is made meanwhile waits no longer
-		wait = flushLook(d.o.FlushInterval)
-	}
-	for _, l := range d.Logs() {
-		interval := l.Config().FlushInterval
-		if d.o.FlushInterval > 0 {
-			interval = min(interval, d.o.FlushInterval)
-		}
-		look := flushLook(interval)
-		wait = min(wait, look)
-		waited := now-l.lastFlush.Load() >= (interval-look-look/2).Milliseconds() && l.End().Offset > l.Durable()
-		if !waited && !l.unsettled.Load() && !l.rebuilds() {
-			continue
-		}
-		l.wantFlush.Store(true)
-		if l.attended.CompareAndSwap(notAttended, attendedDue) {
-			d.queue.pushDue(l)
-		}
-	}
-	return wait
-}
-
-// flushLook is how long to wait between two looks at a log whose records may wait so long.
-func flushLook(interval time.Duration) time.Duration {
-	return min(max(interval/flushLooks, minFlushWait), maxFlushWait)
 }
 
 // What attended says.

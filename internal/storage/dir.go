@@ -105,6 +105,7 @@ type Dir struct {
 	mu struct {
 		sync.Mutex
 		logs           map[TopicPartition]*Log
+		list           []*Log                   // what logs holds; nil: not made since that changed
 		recorded       map[TopicPartition]int64 // recovery points at start, of partitions that were not found
 		highWatermarks map[TopicPartition]int64 // as read at start
 		current        func() map[TopicPartition]int64
@@ -254,7 +255,7 @@ func (d *Dir) Load(ctx context.Context) ([]*Log, error) {
 	d.o.Logger.Info("loaded log directory", "path", d.o.Path, "logs", len(logs), "clean", d.clean, "duration", time.Since(begun).String())
 	d.mu.Lock()
 	for _, l := range logs {
-		d.mu.logs[l.tp] = l
+		d.mu.logs[l.tp], d.mu.list = l, nil
 		delete(points, l.tp)
 	}
 	d.mu.recorded = points
@@ -374,7 +375,7 @@ func (d *Dir) Create(topic string, partition int32, topicID uuid.UUID, c LogConf
 		l.lost = point
 		delete(d.mu.recorded, tp)
 	}
-	d.mu.logs[tp] = l
+	d.mu.logs[tp], d.mu.list = l, nil
 	return l, nil
 }
 
@@ -385,11 +386,14 @@ func (d *Dir) Log(tp TopicPartition) *Log {
 	return d.mu.logs[tp]
 }
 
-// Logs returns all logs, in no order.
+// Logs returns all logs, in no order. It must not be changed.
 func (d *Dir) Logs() []*Log {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Collect(maps.Values(d.mu.logs))
+	if d.mu.list == nil {
+		d.mu.list = slices.Collect(maps.Values(d.mu.logs))
+	}
+	return d.mu.list
 }
 
 // Delete takes a log out of the directory; its files are removed after file.delete.delay.ms. Readers in flight go on.
@@ -419,6 +423,7 @@ const maxFileName = 255
 func (d *Dir) retire(l *Log, suffix string) (string, error) {
 	d.mu.Lock()
 	delete(d.mu.logs, l.tp)
+	d.mu.list = nil
 	delete(d.mu.recorded, l.tp)
 	d.mu.Unlock()
 	l.abandon()

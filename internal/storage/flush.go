@@ -14,13 +14,52 @@ import (
 // Flush makes everything below upTo durable; what is behind it may become durable as well. It returns at once if
 // nothing is missing. A failed fsync is not tried again: the directory has failed. Flush may run beside appends and
 // reads.
-func (l *Log) Flush(upTo int64) error { return l.flush(upTo, vfs.File.Sync) }
+func (l *Log) Flush(upTo int64) error {
+	f := flush{l: l}
+	if err := f.begin(upTo); err != nil {
+		return err
+	}
+	return f.end(f.sync())
+}
 
-// flush is Flush, with the records synced in a way of one's own.
-func (l *Log) flush(upTo int64, sync func(vfs.File) error) error {
-	l.flushing <- struct{}{}
-	defer func() { <-l.flushing }()
-	l.attended.Store(notAttended)
+// A flush brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
+// leader epochs, the files' names, the data, the time index, the offset index. It is begin, then sync or somebody's who syncs
+// the files of many flushes together, then end, which must follow.
+type flush struct {
+	l     *Log
+	all   bool // also the unwritten tail of the active segment's indexes; nobody appends
+	begun time.Time
+	upTo  int64 // the log's end when it began
+	parts []flushPart
+}
+
+// A flushPart is a segment's.
+type flushPart struct {
+	*segment
+	file *handle // held open until end; nil: the data is on the disk already
+	size int64
+	all  bool // also the unwritten tail of the indexes
+}
+
+// begin takes the log's flush slot, and does all that comes before the data. If it fails, or there is nothing to flush, the slot is free again, there
+// are no parts, and the rest has nothing to do.
+func (f *flush) begin(upTo int64) error {
+	f.l.flushing <- struct{}{}
+	f.l.attended.Store(notAttended)
+	err := f.l.readyToFlush()
+	if err == nil && upTo > f.l.recoveryPoint.Load() {
+		if err = f.open(); err != nil {
+			err = f.l.health.fail(err)
+		}
+	}
+	if len(f.parts) == 0 {
+		<-f.l.flushing
+	}
+	return err
+}
+
+// readyToFlush does what a flush is also asked for. The flush slot is held.
+func (l *Log) readyToFlush() error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
@@ -30,13 +69,7 @@ func (l *Log) flush(upTo int64, sync func(vfs.File) error) error {
 	if err := l.settleFirst(); err != nil {
 		return err
 	}
-	if err := l.rebuildMarked(); err != nil {
-		return err
-	}
-	if upTo <= l.recoveryPoint.Load() {
-		return nil
-	}
-	return l.flushAll(sync)
+	return l.rebuildMarked()
 }
 
 // settleFirst is settle for a flush.
@@ -49,76 +82,130 @@ func (l *Log) settleFirst() error {
 	return l.settle()
 }
 
-// flushAll syncs what is not on the disk yet. The flush slot is held.
-func (l *Log) flushAll(sync func(vfs.File) error) error {
-	begun, end := time.Now(), l.End()
-	if err := l.sync(false, sync); err != nil {
-		return l.health.fail(err)
+// open makes durable what the data relies on, and opens the files of what is not on the disk yet. The flush slot is held.
+func (f *flush) open() error {
+	f.begun, f.upTo = time.Now(), f.l.End().Offset
+	if err := f.l.writeEpochs(); err != nil {
+		return err
 	}
+	if err := f.l.syncNames(); err != nil {
+		return err
+	}
+	for _, s := range *f.l.segments.Load() {
+		p := flushPart{segment: s, size: s.size.Load(), all: f.all || s.sealed.Load()}
+		if s.flushed.Load() < p.size {
+			h, err := s.acquire()
+			if errors.Is(err, fs.ErrNotExist) { // retention was quicker
+				continue
+			}
+			if err != nil {
+				f.close()
+				return err
+			}
+			p.file = h
+		}
+		f.parts = append(f.parts, p)
+	}
+	return nil
+}
+
+// close gives the files back.
+func (f *flush) close() {
+	for _, p := range f.parts {
+		if p.file != nil {
+			p.file.release()
+		}
+	}
+	f.parts = f.parts[:0]
+}
+
+// appendFiles appends the files that are to be synced. They are open until end.
+func (f *flush) appendFiles(files []vfs.File) []vfs.File {
+	for _, p := range f.parts {
+		if p.file != nil {
+			files = append(files, p.file.log)
+		}
+	}
+	return files
+}
+
+// sync syncs the data.
+func (f *flush) sync() error {
+	for _, p := range f.parts {
+		if p.file == nil {
+			continue
+		}
+		begun := time.Now()
+		err := p.file.log.Sync()
+		f.l.health.metrics.synced(begun)
+		if err != nil {
+			return fmt.Errorf("sync segment: %w", err)
+		}
+	}
+	return nil
+}
+
+// end gives the files and the flush slot back, after the data was synced, unless that failed with err. What was to be flushed is durable if it returns nil.
+func (f *flush) end(err error) error {
+	if len(f.parts) == 0 {
+		return err
+	}
+	defer func() { <-f.l.flushing }()
+	if err == nil {
+		err = f.finish()
+	}
+	f.close()
+	if err != nil {
+		return f.l.health.fail(err)
+	}
+	f.l.flushed(f.begun, f.upTo)
+	return nil
+}
+
+// finish is what comes after the data.
+func (f *flush) finish() error {
+	for _, p := range f.parts {
+		if err := p.finish(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return f.l.writeSnapshots()
+}
+
+// flushed notes that a flush which began at the given time made everything below upTo durable. The flush slot is held.
+func (l *Log) flushed(begun time.Time, upTo int64) {
 	l.lastFlush.Store(begun.UnixMilli())
-	if end.Offset <= l.recoveryPoint.Load() {
-		return nil
+	if upTo <= l.recoveryPoint.Load() {
+		return
 	}
-	l.recoveryPoint.Store(end.Offset)
+	l.recoveryPoint.Store(upTo)
 	l.mu.Lock()
 	wake := l.mu.onDurable
 	l.mu.Unlock()
 	if wake != nil {
 		wake()
 	}
-	return nil
 }
 
-// sync brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
-// leader epochs, the files' names, the data, the time index, the offset index. With all, the unwritten tail of the active indexes goes too.
-func (l *Log) sync(all bool, sync func(vfs.File) error) error {
-	if err := l.writeEpochs(); err != nil {
-		return err
-	}
-	if err := l.syncNames(); err != nil {
-		return err
-	}
-	for _, s := range *l.segments.Load() {
-		if err := s.flush(all, sync, l.health.metrics); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (p *flushPart) finish() error {
+	if p.file != nil {
+		if err := p.syncAborted(); err != nil {
 			return err
 		}
+		p.flushed.Store(p.size)
 	}
-	return l.writeSnapshots()
-}
-
-func (s *segment) flush(all bool, sync func(vfs.File) error, m *metrics) error {
-	size := s.size.Load()
-	sealed := s.sealed.Load()
-	if s.flushed.Load() < size {
-		h, err := s.acquire()
-		if err != nil {
-			return err
-		}
-		begun := time.Now()
-		err = sync(h.log)
-		m.synced(begun)
-		h.release()
-		if err != nil {
-			return fmt.Errorf("sync segment: %w", err)
-		}
-		if err := s.syncAborted(); err != nil {
-			return err
-		}
-		s.flushed.Store(size)
-	}
-	all = all || sealed
-	if !s.times.due(all) && !s.offsets.due(all) && (s.indexed.Load() || !all) {
+	if !p.times.due(p.all) && !p.offsets.due(p.all) && (p.indexed.Load() || !p.all) {
 		return nil
 	}
-	if err := s.persist(s.times, all); err != nil {
+	if err := p.persist(p.times, p.all); err != nil {
 		return err
 	}
-	if err := s.persist(s.offsets, all); err != nil {
+	if err := p.persist(p.offsets, p.all); err != nil {
 		return err
 	}
-	s.indexed.Store(true)
-	if all {
-		s.drop() // the next to open it maps the indexes as they are now
+	p.indexed.Store(true)
+	if p.all {
+		p.drop() // the next to open it maps the indexes as they are now
 	}
 	return nil
 }

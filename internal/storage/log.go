@@ -128,6 +128,7 @@ type Log struct {
 	attended      atomic.Int32 // attend was called and Flush has not begun since
 	wantFlush     atomic.Bool  // the flusher found it due
 	lastFlush     atomic.Int64 // when it began, ms
+	due           bool         // the flusher has it; of the flusher alone
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
 
 	mu struct {

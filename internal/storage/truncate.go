@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-
-	"ottla/internal/vfs"
 )
 
 // TruncateTo cuts the log so that offset becomes its end, if it reaches that far; a batch that offset lies in goes
@@ -282,9 +280,22 @@ func (l *Log) closeClean() error {
 	end := l.End().Offset
 	l.active().noteTime()
 	l.snapshotProducers(end)
-	if err := l.sync(true, vfs.File.Sync); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := l.flushToClose(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return l.health.fail(err)
 	}
 	l.recoveryPoint.Store(end)
 	return nil
+}
+
+// flushToClose flushes all there is. Both slots are held.
+func (l *Log) flushToClose() error {
+	f := flush{l: l, all: true}
+	if err := f.open(); err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.sync(); err != nil {
+		return err
+	}
+	return f.finish()
 }

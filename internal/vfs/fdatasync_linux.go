@@ -1,33 +1,35 @@
 package vfs
 
 import (
-	"encoding/binary"
-	"os"
+	"io/fs"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxSyncs is how many fdatasyncs may be under way in the kernel without a thread of this process each. More take a thread.
+// maxSyncs is how many fdatasyncs may be under way in the kernel.
 const maxSyncs = 256
 
-// Of linux/aio_abi.h.
+// It is looked after firstSyncLook whether they are done, then after twice as long, and so on up to lastSyncLook.
 const (
-	iocbFdsync  = 3 // IOCB_CMD_FDSYNC, since Linux 4.18
-	iocbEventfd = 1 // IOCB_FLAG_RESFD
+	firstSyncLook = time.Millisecond
+	lastSyncLook  = 4 * time.Millisecond
 )
+
+// Of linux/aio_abi.h.
+const iocbFdsync = 3 // IOCB_CMD_FDSYNC, since Linux 4.18
 
 // An iocb asks for an asynchronous operation (struct iocb).
 type iocb struct {
-	data      uint64
-	_         [2]uint32 // key and flags
-	opcode    uint16
-	_         int16
-	fd        uint32
-	_         [4]uint64 // what other operations need
-	flags     uint32
-	completed uint32 // eventfd
+	data   uint64
+	_      [2]uint32 // key and flags
+	opcode uint16
+	_      int16
+	fd     uint32
+	_      [5]uint64 // what other operations need
 }
 
 // A completion is what came of one (struct io_event).
@@ -37,106 +39,147 @@ type completion struct {
 	_       int64
 }
 
-// A syncQueue has the kernel do fdatasync while only a goroutine waits, not a thread: to the Go runtime a thread in a call is at work, and keeps
-// one of its few processors, for up to 10 ms; where thousands of partitions are flushed nobody was left to serve requests, and the p99 of produce
-// was thirty times what it is so. It is the native asynchronous interface, not io_uring, which containers mostly may not use.
+// A syncQueue has the kernel do fdatasync while no thread waits: to the Go runtime a thread in a call is at work, and keeps one of its few
+// processors, for up to 10 ms; where thousands of partitions are flushed nobody was left to serve requests. Nor is anybody woken for each: whoever
+// asked looks from time to time whether all of them are done. It is the native asynchronous interface, not io_uring, which
+// containers mostly may not use.
 type syncQueue struct {
 	once    sync.Once
-	context uintptr  // aio_context_t
-	events  *os.File // an eventfd; nil if the system has no asynchronous fdatasync
-	free    chan *syncSlot
-	telling chan struct{} // one slot: of those who wait, the one that reads what is done
+	context uintptr        // aio_context_t
+	free    chan *syncSlot // nil if the system has no asynchronous fdatasync
+	looking sync.Mutex
 	slots   [maxSyncs]syncSlot
 }
 
 // A syncSlot is one fdatasync under way.
 type syncSlot struct {
-	iocb iocb
-	list [1]*iocb
-	done chan unix.Errno // one slot
+	iocb  iocb
+	file  *osFile
+	errno unix.Errno
+	done  atomic.Bool // set after errno
 }
 
 var syncs syncQueue
 
-// fdatasync is fdatasync(2).
-func (q *syncQueue) fdatasync(fd int) error {
-	q.once.Do(q.start)
-	select {
-	case s := <-q.free: // nil channel: there is no asynchronous one
-		defer func() { q.free <- s }()
-		if q.submit(s, fd) {
-			if errno := q.wait(s); errno != 0 {
-				return errno
-			}
-			return nil
-		}
-	default:
-	}
-	return ignoringEINTR(func() error { return unix.Fdatasync(fd) })
-}
+// SyncAll implements [FS].
+func (osFS) SyncAll(files []File) error { return syncs.syncAll(files) }
 
-// submit hands the fdatasync to the kernel, which keeps the file open for it. It reports false if the kernel does not take it.
-func (q *syncQueue) submit(s *syncSlot, fd int) bool {
-	s.iocb.fd = uint32(fd)
-	n, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, q.context, 1, uintptr(unsafe.Pointer(&s.list)))
-	return errno == 0 && n == 1
+func (q *syncQueue) syncAll(files []File) error {
+	q.once.Do(q.start)
+	for len(files) > 0 {
+		slots := q.take(len(files))
+		if len(slots) == 0 {
+			return syncTogether(files)
+		}
+		if err := q.syncSome(files[:len(slots)], slots); err != nil {
+			return err
+		}
+		files = files[len(slots):]
+	}
+	return nil
 }
 
 func (q *syncQueue) start() {
 	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, maxSyncs, uintptr(unsafe.Pointer(&q.context)), 0); errno != 0 {
 		return
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return
-	}
-	q.events = os.NewFile(uintptr(fd), "eventfd")
-	q.telling = make(chan struct{}, 1)
 	q.free = make(chan *syncSlot, maxSyncs)
 	for i := range q.slots {
 		s := &q.slots[i]
-		s.done = make(chan unix.Errno, 1)
-		s.iocb = iocb{data: uint64(i), opcode: iocbFdsync, flags: iocbEventfd, completed: uint32(fd)}
-		s.list[0] = &s.iocb
+		s.iocb = iocb{data: uint64(i), opcode: iocbFdsync}
 		q.free <- s
 	}
 }
 
-// wait returns what came of an fdatasync that the kernel took. One of those who wait reads for all, so that no goroutine is left when nobody does.
-func (q *syncQueue) wait(s *syncSlot) unix.Errno {
-	for {
+// take returns up to n free slots.
+func (q *syncQueue) take(n int) []*syncSlot {
+	slots := make([]*syncSlot, 0, min(n, maxSyncs))
+	for len(slots) < cap(slots) {
 		select {
-		case errno := <-s.done:
-			return errno
-		case q.telling <- struct{}{}:
+		case s := <-q.free:
+			slots = append(slots, s)
+		default: // also where the channel is nil
+			return slots
 		}
-		if len(s.done) == 0 { // nobody else tells it now
-			q.complete()
+	}
+	return slots
+}
+
+// syncSome syncs as many files as there are slots, and frees those.
+func (q *syncQueue) syncSome(files []File, slots []*syncSlot) error {
+	asked := make([]*iocb, len(slots))
+	for i, s := range slots {
+		s.file = files[i].(*osFile)
+		s.iocb.fd = uint32(s.file.f.Fd())
+		s.done.Store(false)
+		asked[i] = &s.iocb
+	}
+	var err error
+	for at := 0; at < len(asked); {
+		n := q.submit(asked[at:])
+		at += n
+		if n == 0 { // the kernel does not take the next one
+			if serr := slots[at].file.Sync(); err == nil {
+				err = serr
+			}
+			slots[at].errno = 0
+			slots[at].done.Store(true)
+			at++
 		}
-		<-q.telling
+	}
+	q.wait(slots)
+	for _, s := range slots {
+		if s.errno != 0 && err == nil {
+			err = &fs.PathError{Op: "fdatasync", Path: s.file.Name(), Err: s.errno}
+		}
+		s.file = nil
+		q.free <- s
+	}
+	return err
+}
+
+// submit hands fdatasyncs to the kernel, which keeps their files open meanwhile, and returns how many it took.
+func (q *syncQueue) submit(asked []*iocb) int {
+	n, _, errno := unix.Syscall(unix.SYS_IO_SUBMIT, q.context, uintptr(len(asked)), uintptr(unsafe.Pointer(&asked[0])))
+	if errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
+// wait returns when all of them are done.
+func (q *syncQueue) wait(slots []*syncSlot) {
+	look := firstSyncLook
+	for _, s := range slots {
+		for ; !s.done.Load(); look = min(2*look, lastSyncLook) {
+			time.Sleep(look)
+			q.look()
+		}
 	}
 }
 
-// complete waits for completions and tells those who wait for them.
-func (q *syncQueue) complete() {
-	var count [8]byte
+// look notes what the kernel has done, whoever asked for it.
+func (q *syncQueue) look() {
+	q.looking.Lock()
+	defer q.looking.Unlock()
 	var done [64]completion
 	var now unix.Timespec
-	if _, err := q.events.Read(count[:]); err != nil { // nobody closes it
-		panic("vfs: eventfd: " + err.Error())
-	}
-	for left := binary.NativeEndian.Uint64(count[:]); left > 0; {
+	for {
 		n, _, errno := unix.Syscall6(unix.SYS_IO_GETEVENTS, q.context, 0, uintptr(len(done)),
 			uintptr(unsafe.Pointer(&done)), uintptr(unsafe.Pointer(&now)), 0)
 		if errno == unix.EINTR {
 			continue
 		}
-		if errno != 0 || n == 0 {
-			break
+		if errno != 0 {
+			panic("vfs: io_getevents: " + errno.Error()) // nobody destroys the context
 		}
 		for _, c := range done[:n] {
-			q.slots[c.data].done <- unix.Errno(-c.result)
+			s := &q.slots[c.data]
+			s.errno = unix.Errno(-c.result)
+			s.done.Store(true)
 		}
-		left -= min(left, uint64(n))
+		if int(n) < len(done) {
+			return
+		}
 	}
 }

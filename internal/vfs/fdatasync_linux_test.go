@@ -1,8 +1,7 @@
 package vfs
 
 import (
-	"encoding/binary"
-	"os"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"unsafe"
@@ -10,21 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refusedQueue returns a queue with so many free slots, of which the kernel takes none: it knows no context 0.
-func refusedQueue(slots int) *syncQueue {
+// newQueue returns a queue with so many free slots, of which the kernel takes none: it knows no context 0.
+func newQueue(slots int) *syncQueue {
 	q := &syncQueue{free: make(chan *syncSlot, maxSyncs)}
 	q.once.Do(func() {})
 	for i := range slots {
 		s := &q.slots[i]
-		s.done = make(chan unix.Errno, 1)
 		s.iocb = iocb{data: uint64(i), opcode: iocbFdsync}
-		s.list[0] = &s.iocb
 		q.free <- s
 	}
 	return q
 }
 
-// Where the kernel takes no asynchronous fdatasync, or no more of them, a file is synced all the same, and an error is that of the
+// synced returns files of which each has something to sync.
+func synced(t *testing.T, n int) (files []File) {
+	dir := t.TempDir()
+	for i := range n {
+		files = append(files, write(t, OS, filepath.Join(dir, fmt.Sprint(i)), "x"))
+	}
+	return files
+}
+
+// fifo returns a file that cannot be synced: EINVAL.
+func fifo(t *testing.T) File {
+	name := filepath.Join(t.TempDir(), "fifo")
+	ok(t, unix.Mkfifo(name, 0o644))
+	f, err := OS.OpenReadWrite(name)
+	ok(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Where the kernel takes no asynchronous fdatasync, or not all of them, the files are synced all the same, and an error is that of the
 // blocking call.
 func TestFdatasync(t *testing.T) {
 	none := &syncQueue{} // io_setup failed
@@ -36,31 +52,20 @@ func TestFdatasync(t *testing.T) {
 	}{
 		{"asynchronous", &syncs, maxSyncs},
 		{"not there", none, 0},
-		{"refused", refusedQueue(maxSyncs), maxSyncs},
-		{"no slot is free", refusedQueue(0), 0},
+		{"refused", newQueue(maxSyncs), maxSyncs},
+		{"few slots are free", newQueue(2), 2},
+		{"no slot is free", newQueue(0), 0},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-			ok(t, err)
-			defer f.Close()
-			event, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-			ok(t, err)
-			defer unix.Close(event)
-			r, w, err := os.Pipe()
-			ok(t, err)
-			defer r.Close()
-			defer w.Close()
-			for range 20 {
-				_, err = f.WriteAt([]byte("x"), 0)
-				ok(t, err)
-				ok(t, x.q.fdatasync(int(f.Fd())))
-				for _, fd := range []int{event, int(w.Fd())} {
-					if got, blocking := x.q.fdatasync(fd), unix.Fdatasync(fd); got != unix.EINVAL || got != blocking {
-						t.Fatalf("error %v, want %v and of the blocking call %v", got, unix.EINVAL, blocking)
-					}
+			bad := fifo(t)
+			is(t, bad.Sync(), unix.EINVAL)
+			for n := range 6 {
+				files := synced(t, n)
+				for range 5 {
+					ok(t, x.q.syncAll(files))
 				}
-				if got := x.q.fdatasync(-1); got != unix.EBADF {
-					t.Fatalf("error %v, want %v", got, unix.EBADF)
+				for at := range n + 1 {
+					is(t, x.q.syncAll(append(append(files[:at:at], bad), files[at:]...)), unix.EINVAL)
 				}
 			}
 			if n := len(x.q.free); n != x.free && x.q.free != nil {
@@ -70,80 +75,60 @@ func TestFdatasync(t *testing.T) {
 	}
 }
 
-// Where the kernel has it, the file is synced without a thread, not by the blocking call unnoticed.
+// Where the kernel has it, the files are synced without a thread each, not by the blocking call unnoticed.
 func TestFdatasyncIsAsynchronous(t *testing.T) {
 	syncs.once.Do(syncs.start)
 	if syncs.free == nil {
 		return // the system has none for us
 	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	ok(t, err)
-	defer f.Close()
-	for range 20 {
-		s := <-syncs.free
-		if !syncs.submit(s, int(f.Fd())) {
-			t.Fatal("the kernel does not take it")
-		}
-		if errno := syncs.wait(s); errno != 0 {
-			t.Fatal(errno)
+	files := synced(t, 20)
+	slots := syncs.take(len(files))
+	asked := make([]*iocb, len(files))
+	for i, s := range slots {
+		s.iocb.fd = uint32(files[i].(*osFile).f.Fd())
+		s.done.Store(false)
+		asked[i] = &s.iocb
+	}
+	if n := syncs.submit(asked); n != len(files) {
+		t.Fatalf("the kernel takes %d of %d", n, len(files))
+	}
+	syncs.wait(slots)
+	for _, s := range slots {
+		if s.errno != 0 {
+			t.Error(s.errno)
 		}
 		syncs.free <- s
 	}
 }
 
-// All that the kernel completed before anybody looked is told of, though it is more than one look takes. So is an error it comes to meanwhile.
+// All that the kernel completed before anybody looked is seen, though it is more than it tells at once. So is an error it comes to meanwhile.
 func TestFdatasyncsCompleteTogether(t *testing.T) {
-	q := refusedQueue(maxSyncs)
+	q := newQueue(maxSyncs)
 	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, maxSyncs, uintptr(unsafe.Pointer(&q.context)), 0); errno != 0 {
 		return // the system has none for us
 	}
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	ok(t, err)
-	q.events = os.NewFile(uintptr(event), "eventfd") // for good: complete does not end
-	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	ok(t, err)
-	defer f.Close()
-	for range maxSyncs {
-		s := <-q.free
-		s.iocb.flags, s.iocb.completed = iocbEventfd, uint32(event)
-		if !q.submit(s, int(f.Fd())) {
+	f := write(t, OS, filepath.Join(t.TempDir(), "f"), "x")
+	slots := q.take(maxSyncs)
+	for _, s := range slots {
+		s.iocb.fd = uint32(f.(*osFile).f.Fd())
+	}
+	// An fdatasync does not fail on demand; a read does, of a byte to where there is no memory.
+	bad := slots[100]
+	bad.iocb.opcode = 0                                                        // IOCB_CMD_PREAD
+	*(*[2]uint64)(unsafe.Add(unsafe.Pointer(&bad.iocb), 24)) = [2]uint64{1, 1} // aio_buf and aio_nbytes
+	for _, s := range slots {
+		if q.submit([]*iocb{&s.iocb}) != 1 {
 			t.Fatal("the kernel does not take it")
 		}
 	}
-	var count [8]byte
-	for n := uint64(0); n < maxSyncs; n += binary.NativeEndian.Uint64(count[:]) {
-		_, err := q.events.Read(count[:])
-		ok(t, err)
-	}
-	binary.NativeEndian.PutUint64(count[:], maxSyncs)
-	_, err = q.events.Write(count[:])
-	ok(t, err)
-	q.telling = make(chan struct{}, 1)
-	for i := range q.slots {
-		if errno := q.wait(&q.slots[i]); errno != 0 {
-			t.Fatal(errno)
+	q.wait(slots)
+	for i, s := range slots {
+		want := unix.Errno(0)
+		if s == bad {
+			want = unix.EFAULT
+		}
+		if s.errno != want {
+			t.Errorf("%d: %v, want %v", i, s.errno, want)
 		}
 	}
-
-	// An fdatasync does not fail on demand; a read does, of a byte to where there is no memory.
-	_, err = f.WriteAt([]byte("x"), 0)
-	ok(t, err)
-	s := &q.slots[0]
-	s.iocb.opcode = 0                                                        // IOCB_CMD_PREAD
-	*(*[2]uint64)(unsafe.Add(unsafe.Pointer(&s.iocb), 24)) = [2]uint64{1, 1} // aio_buf and aio_nbytes
-	if !q.submit(s, int(f.Fd())) {
-		t.Fatal("the kernel does not take it")
-	}
-	is(t, q.wait(s), unix.EFAULT)
-}
-
-// What the kernel says comes through both ways to sync.
-func TestSyncFails(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "fifo")
-	ok(t, unix.Mkfifo(name, 0o644))
-	f, err := OS.OpenReadWrite(name)
-	ok(t, err)
-	defer f.Close()
-	is(t, f.Sync(), unix.EINVAL)
-	is(t, f.SyncQuietly(), unix.EINVAL)
 }

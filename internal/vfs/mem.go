@@ -309,6 +309,16 @@ func (m *Mem) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
+// SyncAll implements [FS].
+func (m *Mem) SyncAll(files []File) error {
+	for _, f := range files {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SyncDir implements [FS].
 func (m *Mem) SyncDir(name string) error {
 	if err := m.hook(OpSyncDir, name, 0, 0); err != nil {
@@ -490,8 +500,6 @@ func (f *memFile) Truncate(size int64) error {
 	f.n.resize(size)
 	return nil
 }
-
-func (f *memFile) SyncQuietly() error { return f.Sync() }
 
 func (f *memFile) Sync() error {
 	if err := f.lock(OpSync, 0, 0, false); err != nil {

@@ -1,10 +1,13 @@
 package vfs
 
 import (
+	"cmp"
 	"io"
 	"io/fs"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -46,6 +49,25 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		return nil, &fs.PathError{Op: "lock", Path: name, Err: err}
 	}
 	return f, nil
+}
+
+// syncThreads is how many files are synced at the same time where each takes a thread.
+const syncThreads = 8
+
+// syncTogether is SyncAll where each file takes a thread.
+func syncTogether(files []File) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, min(syncThreads, len(files)))
+	for i := range errs {
+		wg.Go(func() {
+			for n := next.Add(1) - 1; n < int64(len(files)) && errs[i] == nil; n = next.Add(1) - 1 {
+				errs[i] = files[n].Sync()
+			}
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
 }
 
 type osFile struct {

@@ -17,12 +17,6 @@ func (o *osFile) Sync() error {
 	}, 0, 0)
 }
 
-func (o *osFile) SyncQuietly() error {
-	return o.rangeCall("fdatasync", func(fd int, _, _ int64) error {
-		return syncs.fdatasync(fd)
-	}, 0, 0)
-}
-
 func (o *osFile) StartWriteback(off, n int64) error {
 	err := o.rangeCall("sync_file_range", func(fd int, off, n int64) error {
 		return unix.SyncFileRange(fd, off, n, unix.SYNC_FILE_RANGE_WRITE)

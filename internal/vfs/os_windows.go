@@ -8,8 +8,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func (o *osFile) Sync() error        { return o.f.Sync() }
-func (o *osFile) SyncQuietly() error { return o.f.Sync() }
+func (o *osFile) Sync() error { return o.f.Sync() }
+
+// SyncAll implements [FS].
+func (osFS) SyncAll(files []File) error { return syncTogether(files) }
 
 // StartWriteback does nothing here: only Linux has the call.
 func (o *osFile) StartWriteback(off, n int64) error { return nil }

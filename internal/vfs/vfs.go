@@ -42,6 +42,10 @@ type FS interface {
 	// SyncDir makes the directory's entries durable: what was created, renamed and removed in it. Before that, a crash
 	// may undo the newest of these, however well the files themselves were synced.
 	SyncDir(name string) error
+	// SyncAll is Sync of all the files, at the same time, for work that nobody waits for: where the system can (Linux), no thread, and so none of
+	// the Go runtime's few processors, is held by it, for which it takes up to some milliseconds longer than the disk. None of the files
+	// may be closed meanwhile. It returns one of the errors if there are any; nothing is known then of any of the files.
+	SyncAll(files []File) error
 	// Lock takes an exclusive lock on the file, which it creates if need be; Apache's own lock on the same file excludes
 	// it, and the reverse. It returns [ErrLocked], wrapped, at once when the lock is held. Close releases it, as does
 	// the end of the process. The file stays.
@@ -65,9 +69,6 @@ type File interface {
 	// Sync makes the file's contents and length durable (fdatasync). After an error it must not be called again: the
 	// kernel may have dropped the pages and would report success.
 	Sync() error
-	// SyncQuietly is Sync for work that nobody waits for: where the system can (Linux), no thread, and so none of the Go runtime's few
-	// processors, is held by it, for which it takes some 50 µs longer.
-	SyncQuietly() error
 	// StartWriteback asks the kernel to begin writing n bytes from off to the device, without waiting and without any
 	// promise; n 0 means up to the end. It keeps dirty pages from piling up until a Sync has to wait for all of them.
 	StartWriteback(off, n int64) error

@@ -3,6 +3,7 @@ package vfs
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -10,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 )
@@ -111,29 +111,32 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// Many sync at once, more than the kernel does for this process without a thread each.
-func TestSyncQuietly(t *testing.T) {
+// Many sync many at once, more than the kernel does for this process at a time.
+func TestSyncAll(t *testing.T) {
 	each(t, func(t *testing.T, fsys FS, dir string) {
 		var wg sync.WaitGroup
-		for i := range 300 {
-			f := write(t, fsys, filepath.Join(dir, strconv.Itoa(i)), "hello")
+		for i := range 6 {
+			var files []File
+			for n := range 60 {
+				files = append(files, write(t, fsys, filepath.Join(dir, fmt.Sprint(i, "-", n)), "hello"))
+			}
 			wg.Go(func() {
 				for range 3 {
-					if _, err := f.WriteAt([]byte("!"), 5); err != nil {
+					if _, err := files[0].WriteAt([]byte("!"), 5); err != nil {
 						t.Error(err)
 					}
-					if err := f.SyncQuietly(); err != nil {
+					if err := fsys.SyncAll(files); err != nil {
 						t.Error(err)
 					}
 				}
 			})
 		}
 		wg.Wait()
+		ok(t, fsys.SyncAll(nil))
 		f := write(t, fsys, filepath.Join(dir, "f"), "")
-		ok(t, f.SyncQuietly())
+		ok(t, fsys.SyncAll([]File{f, f}))
 		ok(t, f.Close())
 		is(t, f.Sync(), fs.ErrClosed)
-		is(t, f.SyncQuietly(), fs.ErrClosed)
 	})
 }
 
