@@ -33,18 +33,12 @@ func keepWatching() (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		look := time.NewTicker(watchLook)
-		defer look.Stop()
-		before := timesAsleep()
-		for {
-			select {
-			case <-stopped:
-				return
-			case <-look.C:
-			}
+		for before := timesAsleep(); !isClosed(stopped); {
 			now := timesAsleep()
 			if now-before >= watchFrom {
-				napUntil(time.Now().Add(watchLook - watchNap))
+				napFor(watchLook) // and at once again: between two calls sysmon would lie down
+			} else {
+				waitFor(stopped, watchLook)
 			}
 			before = now
 		}
@@ -55,10 +49,29 @@ func keepWatching() (stop func()) {
 	}
 }
 
-// napUntil is in calls until shortly after end.
-func napUntil(end time.Time) {
-	for time.Now().Before(end) {
+// napFor is in calls for so long, and a little longer.
+func napFor(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
 		nap()
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitFor waits so long, or until c is closed.
+func waitFor(c <-chan struct{}, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-c:
+	case <-t.C:
 	}
 }
 

@@ -53,5 +53,5 @@ func eventually(t *testing.T, want bool) {
 
 func watching() bool {
 	b := make([]byte, 1<<20)
-	return bytes.Contains(b[:runtime.Stack(b, true)], []byte("cli.napUntil"))
+	return bytes.Contains(b[:runtime.Stack(b, true)], []byte("cli.napFor"))
 }
