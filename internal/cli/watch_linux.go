@@ -11,9 +11,11 @@ const (
 	watchNap = 7 * time.Millisecond
 	// watchLook is how often it looks whether that is worth it: 140 calls a second are some 0.3 % of a processor.
 	watchLook = 100 * time.Millisecond
-	// watchFrom is how many times a look the process's threads must have gone to sleep, as with some 150 requests a second that come one by one.
-	// A process at rest does so 10 times; keepWatching itself adds some 50.
-	watchFrom = 150
+	// watchFrom is how many times a look the process's threads must have gone to sleep, as with some 200 requests a second that come one by one.
+	// A process at rest does so 10 times.
+	watchFrom = 60
+	// watchOwn is how many times they do so for keepWatching's own calls.
+	watchOwn = 50
 )
 
 // keepWatching spares the process the waking of the Go runtime's sysmon, the thread that looks for goroutines whose calls of the system take long.
@@ -33,12 +35,14 @@ func keepWatching() (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for before := timesAsleep(); !isClosed(stopped); {
+		for before, own := timesAsleep(), int64(0); !isClosed(stopped); {
 			now := timesAsleep()
-			if now-before >= watchFrom {
+			if now-before-own >= watchFrom {
 				napFor(watchLook) // and at once again: between two calls sysmon would lie down
+				own = watchOwn
 			} else {
 				waitFor(stopped, watchLook)
+				own = 0
 			}
 			before = now
 		}
