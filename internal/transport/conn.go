@@ -18,6 +18,9 @@ import (
 const (
 	// gatherFor is how old the oldest answer that is kept back may be for another to be. The handling of one request comes on top.
 	gatherFor = 100 * time.Microsecond
+	// gatherUpTo is how many bytes the requests of answers that are kept back may have for another to be. A client has but some requests
+	// under way, and must hear early that it may send more, for its bytes to be there when they can be read.
+	gatherUpTo = 64 << 10
 
 	// maxSlots is how many requests of a connection may be unanswered.
 	maxSlots = 128
@@ -505,7 +508,8 @@ func (c *Conn) answer(s *slot) (kept bool, err error) {
 // requests under way is woken, and its socket written to, once for some of them. It must not wait for anything but the
 // handling of a request like this one, and not for long.
 func (c *Conn) mayWait(s *slot) bool {
-	return s.req.API.Pipelined && s.throttle <= 0 && s.handled.Sub(c.unsent[0].handled) <= gatherFor && c.pool().hasRoom() && c.frames.arrived()
+	return s.req.API.Pipelined && s.throttle <= 0 && len(c.unsent)*c.frames.usual <= gatherUpTo &&
+		s.handled.Sub(c.unsent[0].handled) <= gatherFor && c.pool().hasRoom() && c.frames.arrived()
 }
 
 // sendUnsent sends the answers that were kept back, and lets go of them in any case.

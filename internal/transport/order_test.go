@@ -637,6 +637,24 @@ func TestGather(t *testing.T) {
 		release()
 		wantID(t, c, 1)
 	})
+	for name, x := range map[string]struct {
+		size int
+		kept bool
+	}{"behind a large one": {gatherUpTo / 2, true}, "not behind one that is large enough": {gatherUpTo + 1, false}} {
+		gather(name, func(t *testing.T, c net.Conn, release func()) {
+			send(t, c, largeProduceRequest(1, -1, x.size), produceRequest(2, -1))
+			release()
+			if x.kept {
+				wantSilent(t, c, gatherFor/2)
+				release()
+			}
+			wantID(t, c, 1)
+			if !x.kept {
+				release()
+			}
+			wantID(t, c, 2)
+		})
+	}
 	gather("before what is refused", func(t *testing.T, c net.Conn, release func()) {
 		send(t, c, produceRequest(1, -1), frameOf([]byte{0, 0, 0x7f, 0xff, 0, 0, 0, 2, 0xff, 0xff}))
 		release()

@@ -138,9 +138,19 @@ func metadataRequest(id int32) []byte {
 	return request(versioned(kmsg.NewPtrMetadataRequest(), 12), id)
 }
 
-func produceRequest(id int32, acks int16) []byte {
+func produceRequest(id int32, acks int16) []byte { return largeProduceRequest(id, acks, 0) }
+
+// largeProduceRequest is a produceRequest with so many bytes of records.
+func largeProduceRequest(id int32, acks int16, n int) []byte {
 	r := versioned(kmsg.NewPtrProduceRequest(), 9)
 	r.Acks = acks
+	if n > 0 {
+		p := kmsg.NewProduceRequestTopicPartition()
+		p.Records = make([]byte, n)
+		topic := kmsg.NewProduceRequestTopic()
+		topic.Partitions = append(topic.Partitions, p)
+		r.Topics = append(r.Topics, topic)
+	}
 	return request(r, id)
 }
 

@@ -53,11 +53,13 @@ type syncQueue struct {
 
 // A syncSlot is one fdatasync under way.
 type syncSlot struct {
-	iocb  iocb
-	file  *osFile
-	errno unix.Errno
-	done  atomic.Bool // set after errno
+	iocb   iocb
+	file   *osFile
+	result atomic.Int64 // an errno, 0 if all went well, or underWay
 }
+
+// underWay is the result of what is not done yet.
+const underWay = -1
 
 var syncs syncQueue
 
@@ -111,7 +113,7 @@ func (q *syncQueue) syncSome(files []File, slots []*syncSlot) error {
 	for i, s := range slots {
 		s.file = files[i].(*osFile)
 		s.iocb.fd = uint32(s.file.f.Fd())
-		s.done.Store(false)
+		s.result.Store(underWay)
 		asked[i] = &s.iocb
 	}
 	var err error
@@ -122,15 +124,14 @@ func (q *syncQueue) syncSome(files []File, slots []*syncSlot) error {
 			if serr := slots[at].file.Sync(); err == nil {
 				err = serr
 			}
-			slots[at].errno = 0
-			slots[at].done.Store(true)
+			slots[at].result.Store(0)
 			at++
 		}
 	}
 	q.wait(slots)
 	for _, s := range slots {
-		if s.errno != 0 && err == nil {
-			err = &fs.PathError{Op: "fdatasync", Path: s.file.Name(), Err: s.errno}
+		if errno := s.result.Load(); errno != 0 && err == nil {
+			err = &fs.PathError{Op: "fdatasync", Path: s.file.Name(), Err: unix.Errno(errno)}
 		}
 		s.file = nil
 		q.free <- s
@@ -151,7 +152,7 @@ func (q *syncQueue) submit(asked []*iocb) int {
 func (q *syncQueue) wait(slots []*syncSlot) {
 	look := firstSyncLook
 	for _, s := range slots {
-		for ; !s.done.Load(); look = min(2*look, lastSyncLook) {
+		for ; s.result.Load() == underWay; look = min(2*look, lastSyncLook) {
 			time.Sleep(look)
 			q.look()
 		}
@@ -174,9 +175,7 @@ func (q *syncQueue) look() {
 			panic("vfs: io_getevents: " + errno.Error()) // nobody destroys the context
 		}
 		for _, c := range done[:n] {
-			s := &q.slots[c.data]
-			s.errno = unix.Errno(-c.result)
-			s.done.Store(true)
+			q.slots[c.data].result.Store(-c.result)
 		}
 		if int(n) < len(done) {
 			return

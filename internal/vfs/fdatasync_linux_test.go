@@ -86,7 +86,7 @@ func TestFdatasyncIsAsynchronous(t *testing.T) {
 	asked := make([]*iocb, len(files))
 	for i, s := range slots {
 		s.iocb.fd = uint32(files[i].(*osFile).f.Fd())
-		s.done.Store(false)
+		s.result.Store(underWay)
 		asked[i] = &s.iocb
 	}
 	if n := syncs.submit(asked); n != len(files) {
@@ -94,8 +94,8 @@ func TestFdatasyncIsAsynchronous(t *testing.T) {
 	}
 	syncs.wait(slots)
 	for _, s := range slots {
-		if s.errno != 0 {
-			t.Error(s.errno)
+		if errno := s.result.Load(); errno != 0 {
+			t.Error(unix.Errno(errno))
 		}
 		syncs.free <- s
 	}
@@ -111,6 +111,7 @@ func TestFdatasyncsCompleteTogether(t *testing.T) {
 	slots := q.take(maxSyncs)
 	for _, s := range slots {
 		s.iocb.fd = uint32(f.(*osFile).f.Fd())
+		s.result.Store(underWay)
 	}
 	// An fdatasync does not fail on demand; a read does, of a byte to where there is no memory.
 	bad := slots[100]
@@ -127,8 +128,8 @@ func TestFdatasyncsCompleteTogether(t *testing.T) {
 		if s == bad {
 			want = unix.EFAULT
 		}
-		if s.errno != want {
-			t.Errorf("%d: %v, want %v", i, s.errno, want)
+		if got := unix.Errno(s.result.Load()); got != want {
+			t.Errorf("%d: %v, want %v", i, got, want)
 		}
 	}
 }
