@@ -23,8 +23,8 @@ func (l *Log) Flush(upTo int64) error {
 }
 
 // A flush brings segments, indexes and producer snapshots to the disk, in the order in which recovery relies on them: the
-// leader epochs, the files' names, the data, the time index, the offset index. It is begin, then sync or somebody's who syncs
-// the files of many flushes together, then end, which must follow.
+// leader epochs, the files' names, the data, the time index, the offset index. It is begin, then sync, or the flusher's for the files
+// of many flushes together, then end, which must follow.
 type flush struct {
 	l     *Log
 	all   bool // also the unwritten tail of the active segment's indexes; nobody appends

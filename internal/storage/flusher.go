@@ -49,8 +49,8 @@ func (f *flusher) run(ctx context.Context) {
 			}
 		}
 		wait := time.Until(next)
-		if wait < flushStep/2 && ctx.Err() == nil {
-			continue // it was but a moment ago that a timer rang, when the disk was done
+		if len(f.due) > 0 && wait < flushStep/2 && ctx.Err() == nil {
+			continue // a timer rang but a moment ago, when the disk was done
 		}
 		t.Reset(wait)
 		select {

@@ -126,7 +126,7 @@ type Log struct {
 	epochsChanged atomic.Bool  // the leader-epoch checkpoint does not say what epochs says
 	step          atomic.Int64 // of writebackStep that the end lies in
 	attended      atomic.Int32 // attend was called and Flush has not begun since
-	wantFlush     atomic.Bool  // the flusher found it due
+	wantFlush     atomic.Bool  // the flusher wants a worker to flush it
 	lastFlush     atomic.Int64 // when it began, ms
 	due           bool         // the flusher has it; of the flusher alone
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
