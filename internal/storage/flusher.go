@@ -16,7 +16,7 @@ const (
 	// flushStep is how far apart at least it begins with some of the logs that it found due, and minFlushes and maxFlushes are how many at least,
 	// and at most. The kernel works at those with the priority of a request: each holds one up for some 50 µs.
 	flushStep              = time.Millisecond
-	minFlushes, maxFlushes = 2, 128
+	minFlushes, maxFlushes = 4, 128
 )
 
 // A flusher flushes the logs whose records have waited long enough. Nobody waits for that, so it is done with as little as possible in the way of
