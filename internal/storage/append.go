@@ -333,6 +333,7 @@ func (l *Log) appendRun(s *segment, b []byte) (last int64, err error) {
 
 // appended asks the Dir's flusher for what an append up to end made due: write-back, or a flush.
 func (l *Log) appended(end Position) {
+	l.tellFlusher()
 	if l.attend == nil {
 		return
 	}

@@ -115,7 +115,7 @@ func (d *Dir) start() {
 	for range d.o.FlushThreads {
 		d.workers.Go(func() { d.work(ctx) })
 	}
-	d.workers.Go(func() { (&flusher{d: d}).run(ctx) })
+	d.workers.Go(func() { d.flusher.run(ctx) })
 	d.workers.Go(func() { d.janitor.run(ctx, d) })
 	d.workers.Go(func() { every(ctx, d.o.CheckpointInterval, d.checkpointAndLog) })
 	d.workers.Go(func() { every(ctx, d.o.RetentionInterval, d.retain) })
@@ -174,11 +174,6 @@ const (
 	attendedDue
 	attendedUrgent
 )
-
-// rebuilds reports whether an index waits to be built anew.
-func (l *Log) rebuilds() bool {
-	return slices.ContainsFunc(*l.segments.Load(), func(s *segment) bool { return s.rebuild.Load() })
-}
 
 func (d *Dir) checkpointAndLog() {
 	if err := d.checkpoint(); err != nil {

@@ -100,6 +100,7 @@ type Dir struct {
 	stop    context.CancelFunc
 	workers sync.WaitGroup
 	queue   workQueue
+	flusher flusher
 	janitor janitor
 
 	mu struct {
@@ -138,6 +139,7 @@ func OpenDir(ctx context.Context, o DirOptions) (*Dir, error) {
 	d.budget.max = o.MaxProducers
 	d.queue.wake = make(chan struct{}, 1)
 	d.janitor.wake = make(chan struct{}, 1)
+	d.flusher.init(d)
 	d.mu.logs = map[TopicPartition]*Log{}
 	if err := d.open(); err != nil {
 		d.metrics.unregister(o.Registerer)
@@ -255,7 +257,7 @@ func (d *Dir) Load(ctx context.Context) ([]*Log, error) {
 	d.o.Logger.Info("loaded log directory", "path", d.o.Path, "logs", len(logs), "clean", d.clean, "duration", time.Since(begun).String())
 	d.mu.Lock()
 	for _, l := range logs {
-		d.mu.logs[l.tp], d.mu.list = l, nil
+		d.admitLocked(l)
 		delete(points, l.tp)
 	}
 	d.mu.recorded = points
@@ -375,8 +377,17 @@ func (d *Dir) Create(topic string, partition int32, topicID uuid.UUID, c LogConf
 		l.lost = point
 		delete(d.mu.recorded, tp)
 	}
-	d.mu.logs[tp], d.mu.list = l, nil
+	d.admitLocked(l)
 	return l, nil
+}
+
+// admitLocked takes in a log that nobody else has yet.
+func (d *Dir) admitLocked(l *Log) {
+	d.mu.logs[l.tp], d.mu.list = l, nil
+	l.flusher = &d.flusher
+	if !l.quiet() {
+		l.tellFlusher()
+	}
 }
 
 // Log returns the log of a partition, nil if the directory does not hold it.

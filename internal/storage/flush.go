@@ -278,12 +278,16 @@ func (l *Log) startWriteback() error {
 
 // rebuildMarked builds the indexes anew of the segments where a lookup was misled. The flush slot is held.
 func (l *Log) rebuildMarked() error {
+	if !l.doubted.Swap(false) {
+		return nil
+	}
 	for _, s := range *l.segments.Load() {
 		if !s.rebuild.Load() {
 			continue
 		}
 		l.logger.Warn("index does not match its segment, building it anew", "segment", s.path())
 		if err := l.rebuildIndexes(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			l.doubted.Store(true)
 			return err
 		}
 	}

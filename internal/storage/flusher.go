@@ -2,6 +2,8 @@ package storage
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"ottla/internal/vfs"
@@ -19,15 +21,79 @@ const (
 	minFlushes, maxFlushes = 4, 128
 )
 
+// restfulWait is how long the flusher waits with nothing to look at, unless it is told of a log.
+const restfulWait = time.Hour
+
 // A flusher flushes the logs whose records have waited long enough. Nobody waits for that, so it is done with as little as possible in the way of
 // requests: a few logs every moment, and those together, rather than all that are due at once or each by itself. What needs more than that its
 // data is synced has a worker.
+//
+// It looks only at logs of which it was told, until it finds nothing to do there: however many a directory has, the quiet ones cost nothing.
 type flusher struct {
-	d       *Dir
-	rebuild time.Time // when to look next whether an index waits to be built anew
-	due     []*Log    // to be flushed in this order
-	flushes []flush   // under way; empty but for that
+	d    *Dir
+	wake chan struct{} // one slot: it is to look sooner than it meant to
+	mu   struct {
+		sync.Mutex
+		told []*Log
+		wait time.Duration // between the last look and the next; less once it was told of a log that can not wait so long
+	}
+
+	// What follows is the goroutine's own.
+	logs    []*Log  // that it looks at
+	due     []*Log  // of these, to be flushed in this order
+	flushes []flush // under way; empty but for that
 	files   []vfs.File
+}
+
+func (f *flusher) init(d *Dir) {
+	f.d, f.wake, f.mu.wait = d, make(chan struct{}, 1), restfulWait
+}
+
+// quiet reports whether the flusher has nothing to do with the log.
+func (l *Log) quiet() bool {
+	return l.End().Offset <= l.Durable() && !l.unsettled.Load() && !l.doubted.Load()
+}
+
+// tellFlusher has the flusher look at a log that is not quiet any more. Each change that makes it so must be followed by a call.
+func (l *Log) tellFlusher() {
+	if l.flusher != nil && !l.listed.Load() {
+		l.flusher.tell(l)
+	}
+}
+
+// indexDoubted is told by a segment whose indexes wait to be built anew.
+func (l *Log) indexDoubted() {
+	l.doubted.Store(true)
+	l.tellFlusher()
+}
+
+// tell has the flusher look at l, in time for what its settings say. It may know l already.
+func (f *flusher) tell(l *Log) {
+	look := flushLook(f.interval(l))
+	f.mu.Lock()
+	if l.listed.CompareAndSwap(false, true) {
+		f.mu.told = append(f.mu.told, l)
+	}
+	sooner := look < f.mu.wait
+	if sooner {
+		f.mu.wait = look
+	}
+	f.mu.Unlock()
+	if sooner {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// interval is how long records of l may wait for their flush.
+func (f *flusher) interval(l *Log) time.Duration {
+	interval := l.Config().FlushInterval
+	if f.d.o.FlushInterval > 0 {
+		interval = min(interval, f.d.o.FlushInterval)
+	}
+	return interval
 }
 
 // run flushes until ctx ends.
@@ -56,43 +122,77 @@ func (f *flusher) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-f.wake:
+			if sooner := time.Now().Add(f.nextWait()); sooner.Before(nextLook) {
+				nextLook = sooner
+			}
 		case <-t.C:
 		}
 	}
 }
 
+// nextWait is how long it may wait from now on, having been told of a log.
+func (f *flusher) nextWait() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.wait
+}
+
 // look finds the logs that would be late if they waited for the next look, and returns how long to wait for that.
-func (f *flusher) look(now time.Time) time.Duration {
-	wait := maxFlushWait
-	if f.d.o.FlushInterval > 0 { // a log that is made meanwhile waits no longer
-		wait = flushLook(f.d.o.FlushInterval)
-	}
-	rebuild := !now.Before(f.rebuild)
-	if rebuild {
-		f.rebuild = now.Add(maxFlushWait)
-	}
-	for _, l := range f.d.Logs() {
-		interval := l.Config().FlushInterval
-		if f.d.o.FlushInterval > 0 {
-			interval = min(interval, f.d.o.FlushInterval)
+func (f *flusher) look(now time.Time) (wait time.Duration) {
+	f.mu.Lock()
+	f.logs = append(f.logs, f.mu.told...)
+	clear(f.mu.told)
+	f.mu.told, f.mu.wait = f.mu.told[:0], restfulWait
+	f.mu.Unlock()
+	wait = restfulWait
+	f.logs = slices.DeleteFunc(f.logs, func(l *Log) bool {
+		if f.leaves(l) {
+			return true
 		}
-		look := flushLook(interval)
-		wait = min(wait, look)
-		// It would be found a look later, then wait for its turn, and the disk has a fifth of a look.
-		late := interval - look - spreadOver(look) - look/5
-		waited := now.UnixMilli()-l.lastFlush.Load() >= late.Milliseconds() && l.End().Offset > l.Durable()
-		switch {
-		case l.unsettled.Load() || waited && (l.epochsChanged.Load() || l.dirChanged.Load()) || rebuild && l.rebuilds():
-			l.wantFlush.Store(true)
-			if l.attended.CompareAndSwap(notAttended, attendedDue) {
-				f.d.queue.pushDue(l)
-			}
-		case waited && !l.due:
-			l.due = true
-			f.due = append(f.due, l)
-		}
+		interval := f.interval(l)
+		wait = min(wait, flushLook(interval))
+		f.lookAt(l, now, interval)
+		return false
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.wait = min(f.mu.wait, wait) // it may have been told of others meanwhile
+	return f.mu.wait
+}
+
+// leaves lets go of a log with which there is nothing to do.
+func (f *flusher) leaves(l *Log) bool {
+	if l.due {
+		return false
 	}
-	return wait
+	if l.closed.Load() || l.health.err() != nil {
+		return true
+	}
+	if !l.quiet() {
+		return false
+	}
+	l.listed.Store(false)
+	// Who made it otherwise just now may have seen that it is listed.
+	return l.quiet() || !l.listed.CompareAndSwap(false, true)
+}
+
+// lookAt has l flushed if it would be late at the next look.
+func (f *flusher) lookAt(l *Log, now time.Time, interval time.Duration) {
+	// It would be found a look later, then wait for its turn, and the disk has a fifth of a look.
+	look := flushLook(interval)
+	late := interval - look - spreadOver(look) - look/5
+	waited := now.UnixMilli()-l.lastFlush.Load() >= late.Milliseconds() && l.End().Offset > l.Durable()
+	switch {
+	case l.unsettled.Load() || l.doubted.Load() || waited && (l.epochsChanged.Load() || l.dirChanged.Load()):
+		l.wantFlush.Store(true)
+		if l.attended.CompareAndSwap(notAttended, attendedDue) {
+			f.d.queue.pushDue(l)
+		}
+	case waited && !l.due:
+		l.due = true
+		f.due = append(f.due, l)
+	}
 }
 
 // flushLook is how long to wait between two looks at a log whose records may wait so long.

@@ -33,6 +33,8 @@ func TestFlushInterval(t *testing.T) {
 		{"flush.ms is longer", time.Second, time.Minute, 0, 100 * time.Millisecond, 0, time.Second},
 		{"short", 100 * time.Millisecond, most, time.Millisecond, 9 * time.Millisecond, 13, 100 * time.Millisecond},
 		{"long", 20 * time.Second, most, 0, 700 * time.Millisecond, 40, 20 * time.Second},
+		{"now and then", time.Second, most, 30 * time.Millisecond, 2900 * time.Millisecond, 0, time.Second},
+		{"now and then, flush.ms alone", -1, time.Second, 30 * time.Millisecond, 2900 * time.Millisecond, 0, time.Second},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -223,6 +225,72 @@ func TestFlusherSpreads(t *testing.T) {
 		}
 		if most > 10 {
 			t.Errorf("up to %d logs were flushed in one step", most)
+		}
+	})
+}
+
+// The flusher does not look at logs to which nothing happens, nor at all where there are no others.
+func TestFlusherRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newFlusherTest(t)
+		defer x.close()
+		logs := x.create("t", 100, math.MaxInt64)
+		check := func(want int, wait time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			x.flusher.mu.Lock()
+			defer x.flusher.mu.Unlock()
+			if got := len(x.flusher.logs) + len(x.flusher.mu.told); got != want || x.flusher.mu.wait != wait {
+				t.Errorf("it looks at %d logs every %s, want %d every %s", got, x.flusher.mu.wait, want, wait)
+			}
+		}
+		look := time.Second / flushLooks
+		check(100, look)
+		time.Sleep(2 * time.Second)
+		check(0, restfulWait)
+		mustAppend(t, logs[3], 1, 10, 1)
+		mustAppend(t, logs[3], 1, 10, 1)
+		check(1, look)
+		time.Sleep(time.Second)
+		check(0, restfulWait)
+		if got := x.durable(logs); got != 102 {
+			t.Errorf("%d records are durable, want 102", got)
+		}
+		mustAppend(t, logs[4], 1, 10, 1)
+		if err := x.Delete(logs[4]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(look)
+		check(0, restfulWait)
+	})
+}
+
+// Records that have waited for longer than settings allow which came after them are flushed soon, also by a flusher that looks but seldom.
+func TestFlusherMeetsShorterInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := loaded(t, DirOptions{FS: newMem(t), Path: root, NodeID: 1, FlushInterval: -1})
+		c := testConfig()
+		c.FlushInterval = math.MaxInt64
+		l, err := d.Create("t", 0, topicID, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, l, 1, 10, 1)
+		time.Sleep(time.Hour)
+		mustAppend(t, l, 1, 10, 1)
+		time.Sleep(time.Hour)
+		if l.Durable() == 2 {
+			t.Fatal("a record is durable that nobody asked for")
+		}
+		c.FlushInterval = 100 * time.Millisecond
+		l.SetConfig(c)
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if l.Durable() != 2 {
+			t.Error("the records wait for longer than the new flush.ms")
+		}
+		if err := d.Close(context.Background(), 1, true); err != nil {
+			t.Error(err)
 		}
 	})
 }

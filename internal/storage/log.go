@@ -128,7 +128,10 @@ type Log struct {
 	attended      atomic.Int32 // attend was called and Flush has not begun since
 	wantFlush     atomic.Bool  // the flusher wants a worker to flush it
 	lastFlush     atomic.Int64 // when it began, ms
-	due           bool         // the flusher has it; of the flusher alone
+	doubted       atomic.Bool  // a segment's indexes wait to be built anew
+	flusher       *flusher     // of the Dir; nil: nobody flushes it by itself
+	listed        atomic.Bool  // the flusher looks at it
+	due           bool         // it waits for its turn at the flusher; of the flusher alone
 	lost          int64        // offset up to which the log once was durable, if it ends below that; else -1
 
 	mu struct {
@@ -176,6 +179,7 @@ func (l *Log) AdoptTopicID(id uuid.UUID) error {
 	if l.topicID.IsZero() && !id.IsZero() {
 		l.topicID = id
 		l.unsettled.Store(true)
+		l.tellFlusher()
 	}
 	return nil
 }
@@ -187,7 +191,12 @@ func (l *Log) Path() string { return l.path }
 func (l *Log) Config() *LogConfig { return l.config.Load() }
 
 // SetConfig replaces the settings, from the next append on.
-func (l *Log) SetConfig(c LogConfig) { l.config.Store(&c) }
+func (l *Log) SetConfig(c LogConfig) {
+	l.config.Store(&c)
+	if l.flusher != nil && !l.quiet() {
+		l.flusher.tell(l) // its records may have less time now
+	}
+}
 
 // StartOffset returns the log start offset, the first that can be read.
 func (l *Log) StartOffset() int64 { return l.start.Load() }
@@ -450,7 +459,7 @@ func (l *Log) roll(base, now int64) (*segment, error) {
 
 // newSegment makes the file of an empty segment; why that is not done ahead of a roll: ARCHITECTURE.md.
 func (l *Log) newSegment(base, now int64) (*segment, error) {
-	s := newSegment(l.fs, l.path, base)
+	s := newSegment(l.fs, l.path, base, l.indexDoubted)
 	f, err := l.fs.Create(s.path())
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)

@@ -274,7 +274,7 @@ func (s *segment) beforeTimestamp(h *handle, ts, start, size int64) (record.Head
 	if !s.rebuild.Load() {
 		e, ok, err := s.times.floor(h, ts)
 		if err != nil {
-			s.rebuild.Store(true)
+			s.doubt()
 		} else if ok {
 			header, pos, err := s.find(h, s.base+int64(e.value), size)
 			if err == nil && header.MaxTimestamp == e.key {
@@ -283,7 +283,7 @@ func (s *segment) beforeTimestamp(h *handle, ts, start, size int64) (record.Head
 				}
 				return s.find(h, start, size)
 			}
-			s.rebuild.Store(true)
+			s.doubt()
 		}
 	}
 	return s.find(h, max(start, s.base), size)

@@ -180,7 +180,7 @@ func (r *recovery) files() error {
 }
 
 func (r *recovery) addSegment(base int64, info fs.FileInfo) {
-	s := newSegment(r.l.fs, r.l.path, base)
+	s := newSegment(r.l.fs, r.l.path, base, r.l.indexDoubted)
 	s.size.Store(info.Size())
 	s.created = info.ModTime().UnixMilli()
 	s.sealed.Store(true)
@@ -444,7 +444,7 @@ func (r *recovery) trusted(s *segment, next int64) (end int64, err error) {
 	s.times.adopt(int(sizes[1]) / timeLayout.size)
 	odd := sizes[0]%int64(offsetLayout.size) != 0 || sizes[1]%int64(timeLayout.size) != 0
 	if size > 0 && (odd || sizes[1] == 0 || sizes[0] == 0 && size > scanChunk) {
-		s.rebuild.Store(true)
+		s.doubt()
 	}
 	if r.deriveEpochs {
 		return next, r.walkEpochs(s)

@@ -153,7 +153,7 @@ func TestIndexesAroundRot(t *testing.T) {
 			if s.rebuild.Load() {
 				t.Error("an index entry that leads into the rot counts as wrong")
 			}
-			s.rebuild.Store(true)
+			s.doubt()
 			if err := l.Flush(l.End().Offset); err != nil {
 				t.Fatal(err)
 			}

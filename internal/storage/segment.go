@@ -54,6 +54,7 @@ type segment struct {
 	sealed      atomic.Bool           // no more appends
 	deleted     atomic.Bool           // renamed to .deleted
 	rebuild     atomic.Bool           // an index entry did not land where it said; the next Flush builds the indexes anew
+	doubted     func()                // tells the log of rebuild; nil: nobody asks
 	scrubbed    atomic.Int64          // ms; when it was read by scrubbing, or sealed; 0 not known
 	cuts        atomic.Int32          // how often it was truncated
 	rotten      atomic.Pointer[[]rot] // found by scrubbing, by position; nil if nothing
@@ -71,9 +72,9 @@ type segment struct {
 
 const unknownTimestamp = math.MinInt64
 
-func newSegment(fsys vfs.FS, dir string, base int64) *segment {
+func newSegment(fsys vfs.FS, dir string, base int64, doubted func()) *segment {
 	s := &segment{
-		base: base, fs: fsys, stem: filepath.Join(dir, fmt.Sprintf("%020d", base)),
+		base: base, fs: fsys, stem: filepath.Join(dir, fmt.Sprintf("%020d", base)), doubted: doubted,
 		offsets: newIndex(offsetLayout), times: newIndex(timeLayout),
 		maxTimestampOffset: base, firstTimestamp: -1,
 	}
@@ -82,6 +83,14 @@ func newSegment(fsys vfs.FS, dir string, base int64) *segment {
 }
 
 func (s *segment) path() string { return s.stem + logSuffix }
+
+// doubt has the indexes built anew.
+func (s *segment) doubt() {
+	s.rebuild.Store(true)
+	if s.doubted != nil {
+		s.doubted()
+	}
+}
 
 // A handle holds the open files of a segment. It is closed when the last that uses it lets go, so a deleted segment
 // stays readable for those who began before.
@@ -293,7 +302,7 @@ func (s *segment) largestTimestamp(h *handle) int64 {
 			return e.key
 		}
 	}
-	s.rebuild.Store(true)
+	s.doubt()
 	return math.MaxInt64
 }
 
@@ -379,10 +388,10 @@ func (s *segment) find(h *handle, offset, end int64) (record.Header, int64, erro
 	if !s.rebuild.Load() {
 		e, ok, err := s.offsets.floor(h, offset-s.base)
 		if err != nil {
-			s.rebuild.Store(true)
+			s.doubt()
 		}
 		if ok && e.value <= 0 { // the first batch has no entry; zeros that nobody trimmed
-			s.rebuild.Store(true)
+			s.doubt()
 		} else if ok && err == nil {
 			start = int64(e.value)
 		}
@@ -391,7 +400,7 @@ func (s *segment) find(h *handle, offset, end int64) (record.Header, int64, erro
 			if !errors.Is(err, errMisled) {
 				return header, pos, err
 			}
-			s.rebuild.Store(true)
+			s.doubt()
 		}
 	}
 	return s.scan(h, 0, end, offset, -1)

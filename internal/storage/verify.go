@@ -187,7 +187,7 @@ func (v *verifier) segments(dir string, entries []fs.DirEntry, compacted bool) (
 		}
 	}
 	for i, base := range bases {
-		path := newSegment(v.fs, dir, base).path()
+		path := newSegment(v.fs, dir, base, nil).path()
 		switch {
 		case i > 0 && end > base:
 			v.report(Finding{Path: path, Pos: -1, Offset: base, Reason: fmt.Sprintf("segment begins at offset %d, but the one before it reaches %d", base, end)})
