@@ -1,5 +1,5 @@
 // Package coordinator runs the coordinators whose state lives in internal topics: for each partition of such a topic that
-// this broker leads one loop, which loads the partition into a pure machine, steps the machine with what clients ask, appends
+// this broker leads a loop, which loads the partition into a pure machine, steps the machine with what clients ask, appends
 // the records that come of it, and lets answers out when those are replicated. The machines are in packages below: group.
 //
 // Read [Groups.Handle] for the way of a request, then loop.go. The broker calls it; what it needs of a partition is the
@@ -7,8 +7,8 @@
 //
 // What always holds: an answer, of a read too, leaves when the log end that it was computed at is below the high watermark,
 // so nobody is told what a new leader would not know. If an append fails or the leadership goes, all state of the partition
-// is dropped and what waits is refused; there is no other way back. A loop does its partition's work alone: no lock is
-// held over a machine.
+// is dropped and what waits is refused; there is no other way back. One goroutine at a time is at a partition's work, be it its own or that of
+// a client's connection: no lock is held over a machine, and nobody waits for another's turn.
 package coordinator
 
 import (
@@ -21,7 +21,7 @@ import (
 // GroupTopic is the internal topic of the group coordinator.
 const GroupTopic = "__consumer_offsets"
 
-// A Log is a partition of an internal topic that this broker leads. Its methods are called by one loop.
+// A Log is a partition of an internal topic that this broker leads. Its methods are called by one goroutine at a time.
 type Log interface {
 	// Ready waits until the partition can be appended to and read, or ctx ends.
 	Ready(ctx context.Context) error

@@ -17,7 +17,7 @@ import (
 
 // Handle answers a request about groups: it is authorised, its topics found, and it goes to the loop of its group's partition,
 // or of each group's if it names several. done is called once with the answer, by any goroutine, perhaps before Handle
-// returns, perhaps minutes later; it must not block. The request is Handle's for good, but for the bytes that its fields
+// returns, perhaps minutes later; it must not block. Handle itself may have to wait for the disk, for this operation and others. The request is Handle's for good, but for the bytes that its fields
 // alias: those are copied, as the frame may be gone with its connection by the time they are looked at. The requests are
 // JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, OffsetDelete, ListGroups, DescribeGroups, DeleteGroups,
 // ConsumerGroupHeartbeat and ConsumerGroupDescribe; another panics.

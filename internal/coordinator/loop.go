@@ -35,7 +35,9 @@ func (c *call) refuse(code int16) {
 	c.done(refusal(c.op.Request, code))
 }
 
-// A loop serves one led partition: run is its goroutine, submit and the others are for anybody.
+// A loop serves one led partition. The work is done in turns, one at a time: by who brings an operation, if nobody is at one, as to wake a
+// goroutine would cost more than most operations do; else by run, the loop's own goroutine, which also loads, keeps the time and hears of
+// the high watermark. submit and changed are for anybody, and whose turn it is has the rest.
 type loop struct {
 	groups    *Groups
 	partition int32
@@ -45,7 +47,7 @@ type loop struct {
 
 	ctx    context.Context // ends when the leadership does
 	stop   context.CancelFunc
-	signal chan struct{} // of one: the inbox, the image or the high watermark has news
+	signal chan struct{} // of one: run is to take a turn
 
 	mu struct {
 		sync.Mutex
@@ -53,15 +55,21 @@ type loop struct {
 		inbox   []*call
 		deleted []group.DeletedTopic // that the log does not know of yet
 		changed bool                 // image or settings, likewise
+		turning bool                 // somebody has the turn
+		again   bool                 // there is something to do that this turn may not have seen
+		failure error                // of a turn: run has the turn now, and drops everything
 	}
 
-	// What follows is the goroutine's own.
+	// What follows belongs to whose turn it is.
 	machine *group.Machine
 	known   *shared                // what the machine knows: no older than what the calls of a turn were looked up in
 	calls   map[group.Ticket]*call // not answered by the machine yet
 	ticket  group.Ticket
 	held    []heldAnswer // answered, but not replicated; in the order of end and of deadline
 	end     int64        // log end that the machine's state is at
+	sub     Subscription // to the high watermark
+	timer   *time.Timer  // wakes run when there is something to do
+	armed   time.Time    // when that is, or earlier
 	buf     []byte       // of the batch
 	scratch []byte       // of a record
 	pending []group.Record
@@ -102,28 +110,75 @@ func (g *Groups) start(partition, epoch int32, log Log) *loop {
 	l := &loop{groups: g, partition: partition, log: log, signal: make(chan struct{}, 1),
 		logger: g.logger.With("topic", GroupTopic, "partition", partition)}
 	l.epoch.Store(epoch)
+	l.mu.turning = true // run's, until it serves
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	g.wait.Go(l.run)
 	return l
 }
 
-// submit hands an operation to the loop.
+// submit hands in an operation, which is done before it returns if nobody else has the turn. A survey is left to run: who asks for one
+// does not wait for a disk.
 func (l *loop) submit(c *call) {
 	l.mu.Lock()
-	state := l.mu.state
+	state, mine := l.mu.state, false
 	if state == serving || state == opening {
 		l.mu.inbox = append(l.mu.inbox, c)
 	}
+	if state == serving && c.survey == nil {
+		mine = l.enterLocked()
+	}
 	l.mu.Unlock()
-	switch state {
-	case serving:
+	switch {
+	case mine:
+		l.takeTurn()
+	case state == serving && c.survey != nil:
 		l.wake()
-	case opening:
-	case loading:
+	case state == serving, state == opening:
+	case state == loading:
 		c.refuse(kerr.CoordinatorLoadInProgress.Code)
 	default:
 		c.refuse(kerr.NotCoordinator.Code)
 	}
+}
+
+// enterLocked gives the caller the turn. If somebody else has it, run takes another after that.
+func (l *loop) enterLocked() bool {
+	if l.mu.turning {
+		l.mu.again = true
+		return false
+	}
+	l.mu.turning = true
+	return true
+}
+
+func (l *loop) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.enterLocked()
+}
+
+// leave ends the caller's turn.
+func (l *loop) leave() {
+	l.mu.Lock()
+	again := l.mu.again
+	l.mu.turning, l.mu.again = false, false
+	l.mu.Unlock()
+	if again {
+		l.wake()
+	}
+}
+
+// takeTurn does all there is to do, and ends the caller's turn, or leaves it to run with the reason why everything is to be dropped.
+func (l *loop) takeTurn() {
+	err := l.turn(time.Now())
+	if err == nil {
+		l.leave()
+		return
+	}
+	l.mu.Lock()
+	l.mu.failure = err
+	l.mu.Unlock()
+	l.wake()
 }
 
 // changed tells the loop that there is a new image or configuration, and which topics are gone.
@@ -189,7 +244,7 @@ func (l *loop) losePatience() {
 	}
 }
 
-// drop forgets the machine; all who wait are refused.
+// drop forgets the machine; all who wait are refused. It is run's turn.
 func (l *loop) drop(next loopState, code int16) {
 	l.mu.Lock()
 	inbox := l.mu.inbox
@@ -313,21 +368,26 @@ func (l *loop) replayBatch(batch []byte, h *record.Header) error {
 	})
 }
 
-// serve steps the machine until the leadership goes, nil, or something fails; then all state is dropped.
+// rest is how long run waits if there is no time to keep.
+const rest = time.Hour
+
+// serve gives the turn away until the leadership goes, nil, or something fails; then it is run's again, and all state is dropped.
 func (l *loop) serve() error {
-	sub := l.log.Subscribe(l.wake)
-	defer sub.Close()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	l.sub = l.log.Subscribe(l.wake)
+	defer l.sub.Close()
+	l.timer = time.AfterFunc(rest, l.wake)
+	defer l.timer.Stop()
+	l.armed = time.Now().Add(rest)
+	l.leave()
+	l.wake() // for a first turn
+	over := l.ctx.Done()
 	for {
 		select {
-		case <-l.ctx.Done():
-			return nil
+		case <-over:
+			over = nil // whoever has the turn wakes run after it
 		case <-l.signal:
-		case <-timer.C:
 		}
-		sub.Arm()
-		if err := l.turn(time.Now()); err != nil {
+		if err := l.takeFailure(); err != nil {
 			code := kerr.CoordinatorNotAvailable.Code
 			if errors.Is(err, ErrNotLeader) {
 				code = kerr.NotCoordinator.Code
@@ -335,10 +395,23 @@ func (l *loop) serve() error {
 			l.drop(loading, code)
 			return err
 		}
-		if next, ok := l.next(); ok {
-			timer.Reset(time.Until(next))
+		if !l.enter() {
+			continue
 		}
+		if l.ctx.Err() != nil {
+			return nil
+		}
+		l.takeTurn()
 	}
+}
+
+// takeFailure returns why a turn failed, nil if none did. Then it is run's turn.
+func (l *loop) takeFailure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.mu.failure
+	l.mu.failure = nil
+	return err
 }
 
 // turn does all there is to do: what came in becomes one batch, or a few.
@@ -372,7 +445,26 @@ func (l *loop) turn(now time.Time) error {
 		return err
 	}
 	l.release(now)
+	if len(l.held) > 0 {
+		l.sub.Arm()
+		l.release(now) // what was replicated meanwhile woke nobody
+	}
+	l.arm(now)
 	return nil
+}
+
+// arm has run take a turn when there is something to do if nothing happens before.
+func (l *loop) arm(now time.Time) {
+	next, ok := l.next()
+	if !ok || !next.Before(l.armed) && l.armed.After(now) {
+		return
+	}
+	l.armed = next
+	if wait := time.Until(next); wait > 0 {
+		l.timer.Reset(wait)
+	} else {
+		l.wake()
+	}
 }
 
 // collect takes what a step brought about. The answers leave no earlier than all records of this turn, be they of later

@@ -30,8 +30,9 @@ type memLog struct {
 	starts []int   // byte of each batch
 	end    int64
 	hw     int64
-	hold   bool  // the high watermark stays
-	fail   error // of Append
+	hold   bool          // the high watermark stays
+	fail   error         // of Append
+	hang   chan struct{} // Append returns once it is closed; nil: at once
 	wake   func()
 	armed  bool
 	reads  int
@@ -51,6 +52,12 @@ func (l *memLog) Ready(ctx context.Context) error {
 }
 
 func (l *memLog) Append(batch []byte, epoch int32) (int64, error) {
+	l.mu.Lock()
+	hang := l.hang
+	l.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail != nil {
@@ -191,7 +198,7 @@ func (b *broker) apply(changes ...records.Message) {
 func (b *broker) ask(req kmsg.Request) func() kmsg.Response {
 	var mu sync.Mutex
 	var got kmsg.Response
-	b.groups.Handle(b.t.Context(), req, func(resp kmsg.Response) {
+	go b.groups.Handle(b.t.Context(), req, func(resp kmsg.Response) { // it may have to wait for the log
 		mu.Lock()
 		defer mu.Unlock()
 		if got != nil {
@@ -345,6 +352,95 @@ func TestFailedAppendDropsTheState(t *testing.T) {
 		log.set(func() { log.fail = nil })
 		time.Sleep(20 * time.Second)
 		want(t, "fetch after loading", b.committed("g"), "5")
+	})
+}
+
+// TestTurns: while one operation is held up by the disk, others wait for it, and none is forgotten: not what came meanwhile, nor the
+// time, nor that the leadership went.
+func TestTurns(t *testing.T) {
+	for _, x := range []struct {
+		name      string
+		meanwhile func(*broker, *memLog)
+		code      int16 // of those that waited
+	}{
+		{"others come", func(*broker, *memLog) {}, 0},
+		{"time passes", func(*broker, *memLog) { time.Sleep(time.Hour) }, 0},
+		{"the leadership goes", func(b *broker, _ *memLog) { b.leader(2) }, kerr.NotCoordinator.Code},
+		{"the leadership goes and comes", func(b *broker, _ *memLog) { b.leader(2); b.leader(1) }, kerr.NotCoordinator.Code},
+		{"the append fails", func(_ *broker, log *memLog) { log.set(func() { log.fail = errors.New("the disk failed") }) }, kerr.CoordinatorNotAvailable.Code},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBroker(t)
+				log, hang := b.logOf("g"), make(chan struct{})
+				want(t, "commit", commitCode(b.ask(commit("g", 5))()), 0)
+				log.set(func() { log.hang = hang })
+				first := b.ask(commit("g", 6))
+				var rest []func() kmsg.Response
+				for i := range 10 {
+					rest = append(rest, b.ask(commit("simple"+sameAs("g"), int64(i))))
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				want(t, "groups told by a survey that does not wait", len(b.groups.Survey(ctx)), 0)
+				x.meanwhile(b, log)
+				for _, answer := range append(rest, first) {
+					if answer() != nil {
+						t.Fatal("a commit is answered that is not written")
+					}
+				}
+				log.set(func() { log.hang = nil })
+				close(hang)
+				if code := commitCode(first()); code != 0 && code != x.code {
+					t.Errorf("the one that was held up got %d", code)
+				}
+				for _, answer := range rest {
+					want(t, "one that waited", commitCode(answer()), x.code)
+				}
+				log.set(func() { log.fail = nil })
+				time.Sleep(20 * time.Second)
+				b.leader(1)
+				want(t, "commit afterwards", commitCode(b.ask(commit("g", 7))()), 0)
+				groups := 1
+				if x.code == 0 {
+					groups = 2
+				}
+				want(t, "groups told by a survey", len(b.groups.Survey(t.Context())), groups)
+			})
+		})
+	}
+}
+
+// TestTurnsOfMany: whoever has the turn, each operation is done once.
+func TestTurnsOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, each = 8, 200
+		b := newBroker(t)
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				for n := range each {
+					answered := make(chan kmsg.Response, 2)
+					b.groups.Handle(t.Context(), commit(fmt.Sprint("g", i), int64(n)), func(resp kmsg.Response) { answered <- resp })
+					select {
+					case resp := <-answered:
+						want(t, "commit", commitCode(resp), 0)
+					case <-time.After(time.Second): // of the bubble: all are at rest
+						t.Errorf("commit %d of client %d has no answer", n, i)
+						return
+					}
+					if len(answered) > 0 {
+						t.Errorf("commit %d of client %d has two answers", n, i)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		var written int64
+		for _, log := range b.logs {
+			written += log.end
+		}
+		want(t, "records", written, clients*each)
 	})
 }
 
