@@ -162,23 +162,20 @@ func (l *lifecycle) run(ctx context.Context) error {
 		return err
 	}
 	l.state.CompareAndSwap(int32(StateStarting), int32(StateRecovery))
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-l.kicks:
-		case <-timer.C:
-		}
 		next, err := l.heartbeat(ctx)
 		if errors.Is(err, errReregister) {
 			if err := l.register(ctx); err != nil {
 				return err
 			}
-			next = 0
+			continue
 		}
-		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.kicks:
+		case <-time.After(next):
+		}
 	}
 }
 

@@ -140,7 +140,7 @@ func (l *loop) run(ctx context.Context) {
 
 // serveAll takes one thing after the other, until ctx ends or it meets an error after which the controller cannot go on.
 func (l *loop) serveAll(ctx context.Context) error {
-	wake := time.NewTimer(0)
+	wake := time.NewTimer(leastSleep)
 	defer wake.Stop()
 	for {
 		select {
@@ -475,8 +475,10 @@ func (l *loop) tick() {
 	}
 }
 
-// maxSleep is how long the loop sleeps when nothing is due.
-const maxSleep = time.Minute
+const (
+	maxSleep   = time.Minute     // how long the loop sleeps when nothing is due
+	leastSleep = time.Nanosecond // and when something is: see ARCHITECTURE.md on timers of 0
+)
 
 // untilNext returns how long nothing is due.
 func (l *loop) untilNext() time.Duration {
@@ -503,5 +505,5 @@ func (l *loop) untilNext() time.Duration {
 			consider(at)
 		}
 	}
-	return max(0, next.Sub(now))
+	return max(leastSleep, next.Sub(now))
 }

@@ -98,7 +98,7 @@ func (f *flusher) interval(l *Log) time.Duration {
 
 // run flushes until ctx ends.
 func (f *flusher) run(ctx context.Context) {
-	t := time.NewTimer(0)
+	t := time.NewTimer(restfulWait)
 	defer t.Stop()
 	var nextLook, spread time.Time // until spread, what was found has its turn
 	for {

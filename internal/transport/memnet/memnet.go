@@ -544,9 +544,11 @@ func (p *pipe) setDeadline(e *end, t time.Time) error {
 	if t.IsZero() {
 		return nil
 	}
-	if d := time.Until(t); e.timer == nil {
+	switch d := time.Until(t); {
+	case d <= 0:
+	case e.timer == nil:
 		e.timer = time.AfterFunc(d, p.broadcast)
-	} else {
+	default:
 		e.timer.Reset(d)
 	}
 	return nil
