@@ -120,21 +120,21 @@ func (g *Groups) start(partition, epoch int32, log Log) *loop {
 // does not wait for a disk.
 func (l *loop) submit(c *call) {
 	l.mu.Lock()
-	state, mine := l.mu.state, false
+	state := l.mu.state
 	if state == serving || state == opening {
 		l.mu.inbox = append(l.mu.inbox, c)
 	}
-	if state == serving && c.survey == nil {
-		mine = l.enterLocked()
-	}
+	mine := state == serving && c.survey == nil && l.enterLocked()
 	l.mu.Unlock()
-	switch {
-	case mine:
-		l.takeTurn()
-	case state == serving && c.survey != nil:
-		l.wake()
-	case state == serving, state == opening:
-	case state == loading:
+	switch state {
+	case serving:
+		if mine {
+			l.takeTurn()
+		} else if c.survey != nil {
+			l.wake()
+		}
+	case opening:
+	case loading:
 		c.refuse(kerr.CoordinatorLoadInProgress.Code)
 	default:
 		c.refuse(kerr.NotCoordinator.Code)

@@ -61,9 +61,12 @@ func (q *workQueue) shortLocked() bool {
 	return q.mu.urgent > 0 || n > quietBacklog*q.mu.busy
 }
 
-func (q *workQueue) signal() {
+func (q *workQueue) signal() { nudge(q.wake) }
+
+// nudge wakes who waits on c, which has one slot, or has him find that when he next does.
+func nudge(c chan<- struct{}) {
 	select {
-	case q.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -265,10 +268,7 @@ func (j *janitor) add(removals []removal) {
 		j.mu.due = append(j.mu.due, dueRemoval{r.path, now.Add(r.delay)})
 	}
 	j.mu.Unlock()
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	nudge(j.wake)
 }
 
 // take returns what is due at now, and how long to wait for the next.

@@ -80,10 +80,7 @@ func (f *flusher) tell(l *Log) {
 	}
 	f.mu.Unlock()
 	if sooner {
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+		nudge(f.wake)
 	}
 }
 
