@@ -2,7 +2,7 @@
 
 // Command bench measures ottla beside Apache Kafka, on Linux, and writes docs/performance.md: it is what `make bench` runs. It drives
 // kbench, the neutral load generator, which is built from a folder that the flag -kbench names and is never changed, and the
-// program groups beside it, which is as neutral; it owns which workloads there are (plan.go), the life of the brokers (node.go), and what is measured without a broker
+// program load beside it, which is as neutral; it owns which workloads there are (plan.go), the life of the brokers (node.go), and what is measured without a broker
 // (bare.go), and in which state the machine's memory is (shelf.go). The package report beside it owns the results file and the document.
 //
 //	go run ./bench [flags] apache='COMMAND' ottla='COMMAND'
@@ -139,8 +139,8 @@ func measure(ctx context.Context, o options, chosen []workload, brokers []party)
 	if err != nil {
 		return err
 	}
-	groups := filepath.Join(filepath.Dir(kbench), "groups")
-	for _, p := range []struct{ path, source, folder string }{{kbench, ".", o.kbench}, {groups, "ottla/bench/groups", ""}} {
+	load := filepath.Join(filepath.Dir(kbench), "load")
+	for _, p := range []struct{ path, source, folder string }{{kbench, ".", o.kbench}, {load, "ottla/bench/load", ""}} {
 		build := exec.CommandContext(ctx, "go", "build", "-o", p.path, p.source)
 		build.Dir = p.folder
 		if out, err := build.CombinedOutput(); err != nil {
@@ -153,7 +153,7 @@ func measure(ctx context.Context, o options, chosen []workload, brokers []party)
 	}
 	defer fresh.Close()
 
-	r := &runner{options: o, size: bytes, kbenchPath: kbench, groupsPath: groups, work: work, port: firstPort, raw: fresh,
+	r := &runner{options: o, size: bytes, kbenchPath: kbench, loadPath: load, work: work, port: firstPort, raw: fresh,
 		id: time.Now().UTC().Format("2006-01-02T15:04:05Z"), log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	if r.scale = full; o.quick {
 		r.scale = quick

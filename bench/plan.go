@@ -204,7 +204,7 @@ func (s *session) commits(protocol string) {
 	if s.quick {
 		size = []string{"-groups", "10", "-warm", "1s", "-time", "2s"}
 	}
-	s.groups("commit", append(size, "-protocol", protocol)...)
+	s.load("", "commit", append(size, "-protocol", protocol)...)
 }
 
 func (s *session) rebalances(protocol string) {
@@ -212,7 +212,7 @@ func (s *session) rebalances(protocol string) {
 	if s.quick {
 		size = []string{"-members", "10", "-partitions", "20"}
 	}
-	s.groups("rebalance", append(size, "-protocol", protocol)...)
+	s.load("", "rebalance", append(size, "-protocol", protocol)...)
 }
 
 const steadyRate = 50 // MB/s
@@ -304,11 +304,12 @@ func (s *session) byPartitions() {
 	}
 }
 
+// byConnections does not use kbench, which takes a thread a connection at a fixed rate: with thousands it is the bottleneck itself.
 func (s *session) byConnections() {
 	s.warm()
 	s.createTopic("t", 10, nil)
 	for _, n := range s.connections {
-		s.kbench(fmt.Sprint("/", n), "produce", append(s.steady(s.seconds),
-			"-topic", "t", "-partitions", "10", "-conns", strconv.Itoa(n), "-batch-bytes", strconv.Itoa(curveBatch))...)
+		s.load(fmt.Sprint("/", n), "produce", "-topic", "t", "-partitions", "10", "-conns", strconv.Itoa(n), "-rate", strconv.Itoa(steadyRate),
+			"-time", s.duration(s.seconds))
 	}
 }

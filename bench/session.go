@@ -34,7 +34,7 @@ type runner struct {
 	scale
 	size       int64 // options.bytes
 	kbenchPath string
-	groupsPath string
+	loadPath   string
 	work       string    // where the brokers keep their data
 	shelf      shelf     // what they have left
 	port       int       // to try next
@@ -155,6 +155,7 @@ func (s *session) kbench(suffix, command string, flags ...string) bool {
 	if s.node != nil {
 		from = s.node.logEnd()
 	}
+	s.touch()
 	values, err := s.command(command, flags...)
 	if err != nil {
 		s.fail(suffix, command, err)
@@ -204,23 +205,21 @@ func (s *session) kbenchAt(n *node, name string, flags ...string) (map[string]an
 	return values, nil
 }
 
-// groups runs bench/groups and files what it measured: one measurement, or several under their names.
-func (s *session) groups(command string, flags ...string) {
-	out, err := s.output(s.node, s.groupsPath, append([]string{command, "-addr", s.node.address(), "-pid", strconv.Itoa(s.node.pid())}, flags...)...)
+// load runs bench/load and files what it measured under the workload's name and a suffix: one measurement, or several under their names.
+func (s *session) load(suffix, command string, flags ...string) {
+	s.touch()
+	out, err := s.output(s.node, s.loadPath, append([]string{command, "-addr", s.node.address(), "-pid", strconv.Itoa(s.node.pid())}, flags...)...)
 	for line := range bytes.Lines(out) {
 		var values map[string]any
 		if err := json.Unmarshal(line, &values); err != nil {
-			s.fail("", command, fmt.Errorf("groups printed %q: %w", line, err))
+			s.fail(suffix, command, fmt.Errorf("load printed %q: %w", line, err))
 			return
 		}
-		suffix := ""
-		if cmd, ok := values["cmd"].(string); ok {
-			suffix = strings.TrimPrefix(cmd, command)
-		}
-		s.add(suffix, values)
+		which, _ := values["cmd"].(string)
+		s.add(suffix+strings.TrimPrefix(which, command), values)
 	}
 	if err != nil {
-		s.fail("", command, err)
+		s.fail(suffix, command, err)
 	}
 }
 
@@ -297,6 +296,16 @@ func (r *runner) line(values map[string]any) report.Line {
 
 // share is that much of an amount of bytes, as the scale wants it.
 func (s *session) share(bytes float64) string { return strconv.FormatInt(int64(bytes*s.fraction), 10) }
+
+// touch is [touch], which a quick run does not need.
+func (s *session) touch() {
+	if s.quick {
+		return
+	}
+	if err := touch(); err != nil {
+		s.log.Warn("memory", "why", err)
+	}
+}
 
 // sync has the disk finish what it was given, for a minute at most; a quick run is not worth the wait.
 func (s *session) sync() {

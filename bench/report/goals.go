@@ -12,6 +12,7 @@ type goal struct {
 	against figure // none: the bound is a value of the figure itself
 	least   bool   // the bound is the least allowed; else the most
 	bound   float64
+	shown   bool // nothing is asked for: there is no bound
 }
 
 // A figure is the median of a metric over the rounds of a workload; of several workloads, the highest median.
@@ -85,7 +86,7 @@ var underLoad = []string{"bulk", "bulk/fetch", "bulk16", "bulk16/fetch", "idempo
 func besideApache() (goals []goal) {
 	const least, most = true, false
 	add := func(work, shown, metric string, least bool, bound float64, workloads ...string) {
-		goals = append(goals, goal{work, shown, figure{Ottla, workloads, metric, 0}, figure{Apache, workloads, metric, 0}, least, bound})
+		goals = append(goals, goal{work, shown, figure{Ottla, workloads, metric, 0}, figure{Apache, workloads, metric, 0}, least, bound, false})
 	}
 	for _, w := range []struct{ work, workload string }{{"produce, 1 connection, 1 partition", "bulk"}, {"produce, 4 connections, 16 partitions", "bulk16"}} {
 		add(w.work, throughput, "mb_s", least, 2.5, w.workload)
@@ -94,7 +95,9 @@ func besideApache() (goals []goal) {
 	add("produce, idempotent", cpuPerGB, "broker_cpu_s_per_gb", most, 0.4, "idempotent")
 	add("produce, lz4", cpuPerGB, "broker_cpu_s_per_gb", most, 0.5, "lz4")
 	add("catch-up fetch, 1 connection, dropped", throughput, "mb_s", least, 1.5, "bulk/fetch-drop")
-	add("catch-up fetch, 4 connections, dropped", throughput, "mb_s", least, 1.5, "bulk16/fetch-drop")
+	// The table asks this of one connection only; of four, as much as sendfile does over four.
+	add("catch-up fetch, 4 connections, dropped", throughput, "mb_s", least, 0, "bulk16/fetch-drop")
+	goals[len(goals)-1].shown = true
 	add("one record a request", "requests/s", "requests_s", least, 3, "small")
 	add("one record a request", cpuPerRecord, "broker_cpu_us_per_record", most, 0.25, "small")
 	add("steady 50 MB/s", "p99, ms", "p99_ms", most, 0.5, "steady")
@@ -129,15 +132,15 @@ func besideMachine() (goals []goal) {
 	}
 	for _, w := range []struct{ work, workload string }{{"produce, 1 connection", "bulk"}, {"produce, 4 connections", "bulk16"}} {
 		goals = append(goals, goal{w.work + ", against TCP → CRC → append in one thread", throughput, of(w.workload, "mb_s"),
-			limit(w.workload+"/limits", "tcp_crc_append_gb_s", 1000), true, 0.75})
+			limit(w.workload+"/limits", "tcp_crc_append_gb_s", 1000), true, 0.75, false})
 	}
 	for _, w := range []struct{ work, workload string }{
 		{"fetch, 1 connection", "bulk/fetch"}, {"fetch, 1 connection, dropped", "bulk/fetch-drop"},
 		{"fetch, 4 connections", "bulk16/fetch"}, {"fetch, 4 connections, dropped", "bulk16/fetch-drop"},
 	} {
 		goals = append(goals,
-			goal{w.work + ", against sendfile", throughput, of(w.workload, "mb_s"), limit(w.workload, "mb_s", 0), true, 0.85},
-			goal{w.work + ", against sendfile", cpuPerGB, of(w.workload, "broker_cpu_s_per_gb"), limit(w.workload, "broker_cpu_s_per_gb", 0), false, 1.25})
+			goal{w.work + ", against sendfile", throughput, of(w.workload, "mb_s"), limit(w.workload, "mb_s", 0), true, 0.85, false},
+			goal{w.work + ", against sendfile", cpuPerGB, of(w.workload, "broker_cpu_s_per_gb"), limit(w.workload, "broker_cpu_s_per_gb", 0), false, 1.25, false})
 	}
 	return goals
 }
@@ -162,16 +165,16 @@ func ofItself() (goals []goal) {
 		{"connections", mostConnections, "50 MB/s from 5,000 connections, against 10"},
 	} {
 		for _, f := range []struct{ figure, metric string }{{"p99, ms", "p99_ms"}, {cpuPerGB, "broker_cpu_s_per_gb"}} {
-			goals = append(goals, goal{w.work, f.figure, of(f.metric, 0, w.curve+"/"+w.largest), of(f.metric, 0, w.curve+"/"+smallest), false, 1.5})
+			goals = append(goals, goal{w.work, f.figure, of(f.metric, 0, w.curve+"/"+w.largest), of(f.metric, 0, w.curve+"/"+smallest), false, 1.5, false})
 		}
 	}
 	return append(goals,
-		goal{"10 consumers tailing one partition, against 1", "CPU, cores", of("broker_cores", 0, "tail/"+mostTailing), of("broker_cores", 0, "tail/1"), false, 6},
-		goal{"5,000 connections, each used once", "memory each, kB", of("rss_kb_per_conn_used", 0, "conns"), figure{}, false, 20},
-		goal{"garbage collection, the workload that has most", "% of CPU", of(garbageCollection, 100, underLoad...), figure{}, false, 3},
-		goal{"publish a PartitionChange at 100,000 partitions", "µs", of("ns_op", 1e-3, partitionChange+"/1-per-topic", partitionChange+"/100000-per-topic"), figure{}, false, 20},
-		goal{"publish a PartitionChange at 100,000 partitions", "kB", of("bytes_op", 1e-3, partitionChange+"/1-per-topic", partitionChange+"/100000-per-topic"), figure{}, false, 20},
-		goal{"Produce of one partition, `acks=all`", "allocations", of("allocs_op", 0, "inner/broker.Produce"), figure{}, false, 12},
-		goal{"incremental Fetch", "allocations", of("allocs_op", 0, "inner/broker.Fetch"), figure{}, false, 8},
+		goal{"10 consumers tailing one partition, against 1", "CPU, cores", of("broker_cores", 0, "tail/"+mostTailing), of("broker_cores", 0, "tail/1"), false, 6, false},
+		goal{"5,000 connections, each used once", "memory each, kB", of("rss_kb_per_conn_used", 0, "conns"), figure{}, false, 20, false},
+		goal{"garbage collection, the workload that has most", "% of CPU", of(garbageCollection, 100, underLoad...), figure{}, false, 3, false},
+		goal{"publish a PartitionChange at 100,000 partitions", "µs", of("ns_op", 1e-3, partitionChange+"/1-per-topic", partitionChange+"/100000-per-topic"), figure{}, false, 20, false},
+		goal{"publish a PartitionChange at 100,000 partitions", "kB", of("bytes_op", 1e-3, partitionChange+"/1-per-topic", partitionChange+"/100000-per-topic"), figure{}, false, 20, false},
+		goal{"Produce of one partition, `acks=all`", "allocations", of("allocs_op", 0, "inner/broker.Produce"), figure{}, false, 12, false},
+		goal{"incremental Fetch", "allocations", of("allocs_op", 0, "inner/broker.Fetch"), figure{}, false, 8, false},
 	)
 }

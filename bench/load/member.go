@@ -4,11 +4,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -121,9 +119,4 @@ func (g *group) commitOf(id string, epoch int32, partitions []int32, offset int6
 	}
 	req.Topics = append(req.Topics, t)
 	return req
-}
-
-// unexpected is the error of an answer that no member should get.
-func unexpected(req kmsg.Request, code int16) error {
-	return fmt.Errorf("%s: %w", kmsg.NameForKey(req.Key()), kerr.ErrorForCode(code))
 }

@@ -6,9 +6,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ottla"
 )
@@ -75,6 +82,35 @@ func TestCommits(t *testing.T) {
 	}
 }
 
+func TestProduces(t *testing.T) {
+	addr := startBroker(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 3, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	run := func(ctx context.Context, args []string, out *bytes.Buffer) error { return produces(ctx, args, out) }
+	r := lines(t, run, "-addr", addr, "-topic", "t", "-partitions", "3", "-conns", "20", "-rate", "1", "-records", "2", "-warm", "100ms", "-time", "300ms")
+	if len(r) != 1 {
+		t.Fatalf("%d lines, want 1", len(r))
+	}
+	holds(t, r[0], map[string]any{"cmd": "produce", "conns": 20., "errors": 0., "lost": 0.})
+	// A batch of two records takes 2,079 bytes, so one is due every 2.079 ms.
+	if n := r[0]["requests"].(float64); n != 145 || math.Abs(r[0]["bytes"].(float64)-n*2079) > 50 || r[0]["p50_ms"].(float64) <= 0 {
+		t.Errorf("%v", r[0])
+	}
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-addr", addr, "-topic", "absent", "-partitions", "3"}, &out); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		t.Errorf("of a topic that is not there: %v", err)
+	}
+	if err := run(t.Context(), []string{"-addr", addr, "-topic", "t", "-conns", "100", "-rate", "1", "-warm", "1s"}, &out); err == nil || !strings.Contains(err.Error(), "has had its turn") {
+		t.Errorf("where not all connections have their turn in -warm: %v", err)
+	}
+}
+
 func TestRebalances(t *testing.T) {
 	addr := startBroker(t)
 	for _, protocol := range []string{"classic", "consumer"} {
@@ -103,7 +139,7 @@ func TestRebalances(t *testing.T) {
 
 // TestVerify: an offset that was acknowledged and is not there is found.
 func TestVerify(t *testing.T) {
-	f := newFlags("commit", 2, 4)
+	f := newGroupFlags("commit", 2, 4)
 	if err := f.parse([]string{"-addr", startBroker(t), "-heartbeat", "100ms"}); err != nil {
 		t.Fatal(err)
 	}
@@ -111,8 +147,8 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := newLoad(members, 20*time.Millisecond)
-	if err := l.run(t.Context(), 100*time.Millisecond); err != nil {
+	l := newCommitLoad(members, 20*time.Millisecond)
+	if err := l.run(t.Context(), 100*time.Millisecond, l.plan()); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := l.verify(t.Context(), f.addr); lost != 0 || err != nil {
@@ -124,9 +160,9 @@ func TestVerify(t *testing.T) {
 		t.Errorf("%d partitions lost, %v; want the %d that member 0 has", lost, err, want)
 	}
 	// A member whose generation the coordinator does not know is refused.
-	i := slices.IndexFunc(l.members, func(m *loaded) bool { return m.member == members[1] })
+	i := slices.IndexFunc(l.members, func(m *committer) bool { return m.member == members[1] })
 	l.members[i].member.(*classicMember).generation--
-	if err := l.run(t.Context(), 100*time.Millisecond); err != nil {
+	if err := l.run(t.Context(), 100*time.Millisecond, l.plan()); err != nil {
 		t.Fatal(err)
 	}
 	if l.errors == 0 || l.first == nil {

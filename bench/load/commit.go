@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -30,7 +27,7 @@ import (
 // after; errors are commits and heartbeats that were refused, lost are partitions whose stored offset is not the last that
 // was acknowledged: both are 0.
 func commits(ctx context.Context, args []string, out io.Writer) error {
-	f := newFlags("commit", 4, 4)
+	f := newGroupFlags("commit", 4, 4)
 	groups := f.Int("groups", 1000, "groups")
 	every := f.Duration("every", time.Second, "time between two commits of a member")
 	warm := f.Duration("warm", 20*time.Second, "time of commits that is not measured")
@@ -58,15 +55,15 @@ func commits(ctx context.Context, args []string, out io.Writer) error {
 	}
 	r["formed_rss_mb"] = r["rss_mb"]
 
-	load := newLoad(members, *every)
-	if err := load.run(ctx, *warm); err != nil {
+	load := newCommitLoad(members, *every)
+	if err := load.run(ctx, *warm, load.plan()); err != nil {
 		return err
 	}
 	load.reset()
 	if err := meter.begin(); err != nil {
 		return err
 	}
-	if err := load.run(ctx, *measured); err != nil {
+	if err := load.run(ctx, *measured, load.plan()); err != nil {
 		return err
 	}
 	end, err := meter.read()
@@ -101,9 +98,9 @@ func commits(ctx context.Context, args []string, out io.Writer) error {
 }
 
 // form makes all members join and returns them parked, once all groups are stable.
-func form(ctx context.Context, f *flags, n int, r result) ([]member, error) {
+func form(ctx context.Context, f *groupFlags, n int, r result) ([]member, error) {
 	groupID := func(i int) string { return fmt.Sprintf("bench-%05d", i) }
-	topic, err := prepare(ctx, f, groupID(0))
+	topic, err := prepare(ctx, f.flags, groupID(0))
 	if err != nil {
 		return nil, err
 	}
@@ -173,217 +170,82 @@ func (r *run) wait() error {
 	return context.Cause(r.ctx)
 }
 
-// A load sends commits and heartbeats of many members on schedule.
-type load struct {
-	members  []*loaded
-	every    time.Duration
-	inFlight atomic.Int64
-
-	mu                       sync.Mutex
-	latency, heartbeat, late *hdrhistogram.Histogram // µs
-	errors                   int64
-	first                    error
+// A commitLoad has commits and heartbeats of many members sent on schedule.
+type commitLoad struct {
+	*schedule
+	members            []*committer
+	every              time.Duration
+	latency, heartbeat *hdrhistogram.Histogram // µs
 }
 
-// A loaded member has its requests sent by the load, and its answers read by a goroutine of its own.
-type loaded struct {
+// A committer is a parked member and the offset of its last commit, the same for all its partitions.
+type committer struct {
 	member
-	offset int64 // of its last commit, the same for all its partitions
-
-	mu      sync.Mutex
-	pending []request
+	offset int64
 }
 
-// A request awaits its answer.
-type request struct {
-	kmsg.Request
-	due time.Time
-}
-
-func newLoad(members []member, every time.Duration) *load {
-	l := &load{every: every}
+func newCommitLoad(members []member, every time.Duration) *commitLoad {
+	l := &commitLoad{every: every}
+	var conns []*conn
 	for _, m := range members {
-		l.members = append(l.members, &loaded{member: m})
+		l.members = append(l.members, &committer{member: m})
+		conns = append(conns, m.link())
 	}
+	l.schedule = newSchedule(conns, l.answered)
 	l.reset()
 	return l
 }
 
-func (l *load) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.latency, l.heartbeat, l.late = newHistogram(), newHistogram(), newHistogram()
+// reset forgets what was measured. Nothing is under way.
+func (l *commitLoad) reset() {
+	l.late, l.latency, l.heartbeat = newHistogram(), newHistogram(), newHistogram()
 }
 
-// maxDrain is how long answers are waited for when the time is over.
-const maxDrain = time.Minute
-
-// run sends for a while, and returns when all is answered.
-func (l *load) run(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	running := newRun(ctx)
-	stop := make(chan struct{})
-	for _, m := range l.members {
-		running.start(func(context.Context) error { return l.receive(m, stop) })
-	}
-	running.start(func(ctx context.Context) error {
-		defer func() {
-			close(stop)
-			for _, m := range l.members {
-				m.link().SetReadDeadline(time.Now()) // ends the readers
-			}
-		}()
-		if err := l.send(ctx, d); err != nil {
-			return err
-		}
-		for deadline := time.Now().Add(maxDrain); l.inFlight.Load() > 0; {
-			if time.Now().After(deadline) {
-				return fmt.Errorf("%d requests were not answered in %v", l.inFlight.Load(), maxDrain)
-			}
-			if err := sleep(ctx, time.Millisecond); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err := running.wait(); err != nil {
-		return err
-	}
-	for _, m := range l.members {
-		m.link().SetReadDeadline(time.Time{})
-	}
-	return nil
-}
-
-// send sends what is due, when it is due.
-func (l *load) send(ctx context.Context, d time.Duration) error {
-	// The thread sleeps, as timers of the runtime may be a millisecond late; another runs the rest.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
-	n := len(l.members)
-	start := time.Now()
-	at := func(i int, every time.Duration) time.Time {
-		return start.Add(time.Duration(float64(every) / float64(n) * float64(i)))
-	}
-	beats := l.members[0].heartbeatEvery()
-	for commit, beat := 0, 0; ctx.Err() == nil; {
-		next, isBeat := at(commit, l.every), false
-		if b := at(beat, beats); b.Before(next) {
-			next, isBeat = b, true
-		}
-		if next.Sub(start) >= d {
-			return nil
-		}
-		sleepUntil(next)
-		var err error
-		if isBeat {
-			m := l.members[beat%n]
-			err = l.request(m, request{m.heartbeatRequest(), next})
-			beat++
-		} else {
-			m := l.members[commit%n]
-			m.offset++
-			err = l.request(m, request{m.commitRequest(m.offset), next})
-			commit++
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// sleepUntil sleeps until t, to some 50 µs.
-func sleepUntil(t time.Time) {
-	for d := time.Until(t); d > 0; d = time.Until(t) {
-		ts := syscall.NsecToTimespec(int64(d))
-		_ = syscall.Nanosleep(&ts, nil) // if a signal ends it, the loop sleeps on
-	}
-}
-
-func (l *load) request(m *loaded, r request) error {
-	m.mu.Lock()
-	m.pending = append(m.pending, r)
-	m.mu.Unlock()
-	l.inFlight.Add(1)
-	late := time.Since(r.due)
-	l.mu.Lock()
-	record(l.late, late)
-	l.mu.Unlock()
-	return m.link().send(r)
-}
-
-func record(h *hdrhistogram.Histogram, d time.Duration) {
-	_ = h.RecordValue(min(max(d.Microseconds(), 1), h.HighestTrackableValue())) // within its range it cannot fail
-}
-
-// receive reads a member's answers until stop is closed.
-func (l *load) receive(m *loaded, stop <-chan struct{}) error {
-	for {
-		frame, err := m.link().frame()
-		if err != nil {
-			if left(stop) {
-				return nil
-			}
-			return err
-		}
-		now := time.Now()
-		m.mu.Lock()
-		r := m.pending[0]
-		m.pending = m.pending[1:]
-		m.mu.Unlock()
-		resp, err := decode(r.Request, frame)
-		if err != nil {
-			return err
-		}
-		l.mu.Lock()
-		switch code := codeOf(resp); {
-		case code != 0:
-			if l.errors++; l.first == nil {
-				l.first = unexpected(r.Request, code)
-			}
-		case r.Key() == keyOffsetCommit:
-			record(l.latency, now.Sub(r.due))
-		default:
-			record(l.heartbeat, now.Sub(r.due))
-		}
-		l.mu.Unlock()
-		l.inFlight.Add(-1)
+func (l *commitLoad) answered(r request, took time.Duration) {
+	if r.Key() == keyOffsetCommit {
+		observe(l.latency, took)
+	} else {
+		observe(l.heartbeat, took)
 	}
 }
 
 var keyOffsetCommit = kmsg.NewPtrOffsetCommitRequest().Key()
 
-// codeOf returns the first error in an answer.
-func codeOf(resp kmsg.Response) int16 {
-	switch resp := resp.(type) {
-	case *kmsg.HeartbeatResponse:
-		return resp.ErrorCode
-	case *kmsg.ConsumerGroupHeartbeatResponse:
-		return resp.ErrorCode
-	case *kmsg.OffsetCommitResponse:
-		for _, t := range resp.Topics {
-			for _, p := range t.Partitions {
-				if p.ErrorCode != 0 {
-					return p.ErrorCode
-				}
-			}
-		}
+// plan has each member commit every l.every and send its heartbeats as ever, the members evenly spaced.
+func (l *commitLoad) plan() plan {
+	n := len(l.members)
+	at := func(i int, every time.Duration) time.Duration {
+		return time.Duration(float64(every) / float64(n) * float64(i))
 	}
-	return 0
+	beats := l.members[0].heartbeatEvery()
+	commit, beat := 0, 0
+	return func() (time.Duration, int, func() kmsg.Request) {
+		due, b := at(commit, l.every), at(beat, beats)
+		if b < due {
+			i := beat % n
+			beat++
+			return b, i, l.members[i].heartbeatRequest
+		}
+		i := commit % n
+		commit++
+		return due, i, l.members[i].nextCommit
+	}
+}
+
+// nextCommit makes the request for it.
+func (c *committer) nextCommit() kmsg.Request {
+	c.offset++
+	return c.commitRequest(c.offset)
 }
 
 // verify fetches the offsets of all groups and counts the partitions that have another than was acknowledged last.
-func (l *load) verify(ctx context.Context, addr string) (lost int, err error) {
+func (l *commitLoad) verify(ctx context.Context, addr string) (lost int, err error) {
 	c, err := connect(ctx, addr)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
-	byGroup := map[string][]*loaded{}
+	byGroup := map[string][]*committer{}
 	for _, m := range l.members {
 		id := m.commitRequest(0).Group
 		byGroup[id] = append(byGroup[id], m)

@@ -89,6 +89,10 @@ func (m *meter) report(r result, end reading) error {
 // newHistogram counts microseconds up to ten minutes, to three digits.
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, 600e6, 3) }
 
+func observe(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(min(max(d.Microseconds(), 1), h.HighestTrackableValue())) // within its range it cannot fail
+}
+
 // percentiles adds those of a histogram in milliseconds, if it has counted anything.
 func percentiles(r result, prefix string, h *hdrhistogram.Histogram) {
 	if h.TotalCount() == 0 {

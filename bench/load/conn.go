@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("groups"))
+var formatter = kmsg.NewRequestFormatter(kmsg.FormatterClientID("load"))
 
 // A conn is one connection to the broker, which answers its requests in order. One goroutine may send while another receives.
 type conn struct {
@@ -87,6 +87,11 @@ func (c *conn) call(req kmsg.Request) (kmsg.Response, error) {
 		return nil, err
 	}
 	return decode(req, frame)
+}
+
+// unexpected is the error of an answer that nobody should get.
+func unexpected(req kmsg.Request, code int16) error {
+	return fmt.Errorf("%s: %w", kmsg.NameForKey(req.Key()), kerr.ErrorForCode(code))
 }
 
 // retriable reports whether an error means that the coordinator is not there yet.

@@ -27,7 +27,7 @@ import (
 // time; joins, syncs, heartbeats and fenced count requests, and answers by which a member lost all; double_owned counts
 // partitions that were given to a second owner: 0.
 func rebalances(ctx context.Context, args []string, out io.Writer) error {
-	f := newFlags("rebalance", 500, 1000)
+	f := newGroupFlags("rebalance", 500, 1000)
 	id := f.String("group", "bench-large", "group id")
 	pace := f.Duration("pace", 100*time.Millisecond, "time between two members' leaving")
 	down := f.Duration("down", 500*time.Millisecond, "time between a member's leaving and its successor's joining")
@@ -41,7 +41,7 @@ func rebalances(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	topic, err := prepare(ctx, f, *id)
+	topic, err := prepare(ctx, f.flags, *id)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func rebalances(ctx context.Context, args []string, out io.Writer) error {
 
 // phases are what is measured of one group, one after the other.
 type phases struct {
-	flags   *flags
+	flags   *groupFlags
 	group   *group
 	meter   *meter
 	quiet   time.Duration
