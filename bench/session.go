@@ -155,7 +155,7 @@ func (s *session) kbench(suffix, command string, flags ...string) bool {
 	if s.node != nil {
 		from = s.node.logEnd()
 	}
-	s.touch()
+	defer s.hold()()
 	values, err := s.command(command, flags...)
 	if err != nil {
 		s.fail(suffix, command, err)
@@ -207,7 +207,7 @@ func (s *session) kbenchAt(n *node, name string, flags ...string) (map[string]an
 
 // load runs bench/load and files what it measured under the workload's name and a suffix: one measurement, or several under their names.
 func (s *session) load(suffix, command string, flags ...string) {
-	s.touch()
+	defer s.hold()()
 	out, err := s.output(s.node, s.loadPath, append([]string{command, "-addr", s.node.address(), "-pid", strconv.Itoa(s.node.pid())}, flags...)...)
 	for line := range bytes.Lines(out) {
 		var values map[string]any
@@ -297,14 +297,16 @@ func (r *runner) line(values map[string]any) report.Line {
 // share is that much of an amount of bytes, as the scale wants it.
 func (s *session) share(bytes float64) string { return strconv.FormatInt(int64(bytes*s.fraction), 10) }
 
-// touch is [touch], which a quick run does not need.
-func (s *session) touch() {
+// hold is [hold], which a quick run does not need.
+func (s *session) hold() (release func()) {
 	if s.quick {
-		return
+		return func() {}
 	}
-	if err := touch(); err != nil {
+	release, err := hold()
+	if err != nil {
 		s.log.Warn("memory", "why", err)
 	}
+	return release
 }
 
 // sync has the disk finish what it was given, for a minute at most; a quick run is not worth the wait.

@@ -28,20 +28,6 @@ type shelf struct {
 	items  []item // oldest first
 }
 
-// touched is how much memory is written to right before a measurement.
-const touched = 1 << 30
-
-// touch writes to some memory that is free and gives it back, so that this is what a measurement takes first. Free memory which nothing has
-// used for seconds is the host's again, however full the cache is: at a low rate a broker would be given nothing else, and its figures tell
-// what the host takes to find a page (0.35 to 2 s/GB), which may change threefold within an hour.
-func touch() error {
-	b, err := unix.Mmap(-1, 0, touched, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
-	if err != nil {
-		return fmt.Errorf("take %d bytes of memory: %w", touched, err)
-	}
-	return unix.Munmap(b)
-}
-
 type item struct {
 	path string
 	size int64
@@ -132,4 +118,21 @@ func (s *shelf) drop() error {
 	path := s.items[0].path
 	s.items = s.items[1:]
 	return os.RemoveAll(path)
+}
+
+// hold takes all memory that is free, and keeps it until the caller releases it, so that a page which is new to a broker is one that the kernel
+// takes from an old file. Free memory that nothing has used for seconds is the host's again, however little it is: at a low rate a
+// broker would be given nothing else, and its figures would tell what the host takes to find a page (0.35 to 2.7 s/GB, several times
+// as much in one minute as in the next).
+func hold() (release func(), err error) {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return func() {}, fmt.Errorf("ask for the machine's memory: %w", err)
+	}
+	free := int(info.Freeram) * int(info.Unit)
+	b, err := unix.Mmap(-1, 0, free, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return func() {}, fmt.Errorf("take %d bytes of memory: %w", free, err)
+	}
+	return func() { _ = unix.Munmap(b) }, nil // what was mapped can be unmapped
 }
