@@ -16,9 +16,10 @@ const (
 	minFlushWait = 10 * time.Millisecond
 	maxFlushWait = time.Second
 	// flushStep is how far apart at least it begins with some of the logs that it found due, and minFlushes and maxFlushes are how many at least,
-	// and at most. The kernel works at those with the priority of a request: each holds one up for some 50 µs.
-	flushStep              = time.Millisecond
-	minFlushes, maxFlushes = 4, 128
+	// and at most. To be woken for a step costs as much as some flushes; on the other hand the kernel works at each with the priority of a
+	// request, and holds one up for some 50 µs: twice the step is no better for the CPU, and worse for the p99 of appends.
+	flushStep              = 2 * time.Millisecond
+	minFlushes, maxFlushes = 8, 128
 )
 
 // restfulWait is how long the flusher waits with nothing to look at, unless it is told of a log.

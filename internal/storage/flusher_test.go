@@ -164,7 +164,8 @@ func (x *flusherTest) close() {
 func TestFlusherIsPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newFlusherTest(t)
-		due, urgent := x.create("due", 6, math.MaxInt64), x.create("urgent", 1, 1)
+		const n = minFlushes + 2
+		due, urgent := x.create("due", n, math.MaxInt64), x.create("urgent", 1, 1)
 		time.Sleep(2 * time.Second) // what a new log needs is done
 		synctest.Wait()
 		x.freeze()
@@ -173,8 +174,8 @@ func TestFlusherIsPatient(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := x.waiting.Load(); n != 1 {
-			t.Errorf("%d syncs wait for the disk, want 1", n)
+		if got := x.waiting.Load(); got != 1 {
+			t.Errorf("%d syncs wait for the disk, want 1", got)
 		}
 		mustAppend(t, urgent[0], 1, 10, 1)
 		if x.durable(urgent) != 2 { // no time passes
@@ -183,20 +184,20 @@ func TestFlusherIsPatient(t *testing.T) {
 		for range minFlushes - 1 {
 			x.thaw <- nil
 		}
-		if got := x.durable(due); got != 6 {
-			t.Errorf("%d records are durable before all that are flushed together are, want 6", got)
+		if got := x.durable(due); got != n {
+			t.Errorf("%d records are durable before all that are flushed together are, want %d", got, n)
 		}
 		x.thaw <- nil
-		if got := x.durable(due); got != 6+minFlushes {
-			t.Errorf("%d records are durable after the first flushes, want %d", got, 6+minFlushes)
+		if got := x.durable(due); got != n+minFlushes {
+			t.Errorf("%d records are durable after the first flushes, want %d", got, n+minFlushes)
 		}
 		time.Sleep(flushStep)
 		x.thaw <- errDead
 		if err := <-x.failed; !errors.Is(err, errDead) {
 			t.Errorf("the directory failed with %v", err)
 		}
-		if got := x.durable(due); got != 6+minFlushes {
-			t.Errorf("%d records are durable after the failure, want %d", got, 6+minFlushes)
+		if got := x.durable(due); got != n+minFlushes {
+			t.Errorf("%d records are durable after the failure, want %d", got, n+minFlushes)
 		}
 		x.close()
 	})
@@ -223,8 +224,9 @@ func TestFlusherSpreads(t *testing.T) {
 		if before != 2*n {
 			t.Errorf("%d records are durable after a second, want %d", before, 2*n)
 		}
-		if most > 10 {
-			t.Errorf("up to %d logs were flushed in one step", most)
+		even := int64(n * flushStep / spreadOver(time.Second/flushLooks))
+		if most > 3*even/2 {
+			t.Errorf("up to %d logs were flushed in one step, want about %d", most, even)
 		}
 	})
 }
@@ -300,7 +302,8 @@ func TestFlusherMeetsOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newFlusherTest(t)
 		defer x.close()
-		logs := x.create("due", 9, math.MaxInt64)
+		const n = minFlushes + 5
+		logs := x.create("due", n, math.MaxInt64)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		x.freeze()
@@ -321,8 +324,8 @@ func TestFlusherMeetsOthers(t *testing.T) {
 		}
 		x.thaw <- nil
 		time.Sleep(time.Second)
-		if got := x.durable(logs); got != 16 {
-			t.Errorf("%d records are durable, want 16", got)
+		if got := x.durable(logs); got != 2*(n-1) {
+			t.Errorf("%d records are durable, want %d", got, 2*(n-1))
 		}
 		select {
 		case err := <-x.failed:

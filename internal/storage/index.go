@@ -11,9 +11,16 @@ import (
 	"ottla/internal/vfs"
 )
 
-// chunkEntries is how many entries a chunk of an index's unwritten tail holds, and how many entries on disk stand
+// chunkEntries is how many entries a chunk of an index's unwritten tail holds when it is full, and how many entries on disk stand
 // behind each key of the summary: 128 entries cover 512 KiB of log, and a lookup reads 1 KiB.
 const chunkEntries = 128
+
+// An index's first chunk has room for firstEntries, and for chunkGrowth times as many whenever it is full, until it has room for chunkEntries. Most
+// of ten thousand partitions' segments have but a few entries each, and each segment has two indexes.
+const (
+	chunkGrowth  = 4
+	firstEntries = chunkEntries / (chunkGrowth * chunkGrowth)
+)
 
 // writeBehind is how many full chunks may gather before the flusher writes them out: one index write for each 2 MiB
 // of log. What is not yet written is found again by recovery, which starts at the last entry that was.
@@ -71,9 +78,36 @@ type indexState struct {
 	last    entry // of those on disk; meaningless if there are none
 }
 
+// A chunk has room for as many entries as e is long, of which there are n. It is never empty.
 type chunk struct {
 	n atomic.Int32
-	e [chunkEntries]entry
+	e []entry
+}
+
+func newChunk(room int, entries []entry) *chunk {
+	c := &chunk{e: make([]entry, room)}
+	c.n.Store(int32(copy(c.e, entries)))
+	return c
+}
+
+// chunkOf returns a chunk of some entries, no more than fit into one, with the room that it would have if they had been added.
+func chunkOf(entries []entry) *chunk {
+	room := firstEntries
+	for room < len(entries) {
+		room *= chunkGrowth
+	}
+	return newChunk(room, entries)
+}
+
+// add appends an entry if there is room.
+func (c *chunk) add(e entry) bool {
+	n := c.n.Load()
+	if int(n) == len(c.e) {
+		return false
+	}
+	c.e[n] = e
+	c.n.Store(n + 1)
+	return true
 }
 
 func newIndex(y layout) *index {
@@ -102,24 +136,27 @@ func (s *indexState) lastEntry() (e entry, ok bool) {
 
 // add appends an entry. The caller is the log's only appender.
 func (x *index) add(e entry) {
-	s := x.state.Load()
-	if len(s.tail) > 0 {
-		c := s.tail[len(s.tail)-1]
-		if n := c.n.Load(); n < chunkEntries {
-			c.e[n] = e
-			c.n.Store(n + 1)
-			return
-		}
+	if s := x.state.Load(); len(s.tail) > 0 && s.tail[len(s.tail)-1].add(e) {
+		return
 	}
-	c := new(chunk)
-	c.e[0] = e
-	c.n.Store(1)
 	x.mu.Lock()
-	s = x.state.Load() // persist may have replaced it
-	next := *s
-	next.tail = append(s.tail[:len(s.tail):len(s.tail)], c)
+	defer x.mu.Unlock()
+	next := *x.state.Load() // persist may have replaced it, but for the last chunk
+	before, c := next.makeRoom()
+	c.add(e)
+	next.tail = append(before[:len(before):len(before)], c)
 	x.state.Store(&next)
-	x.mu.Unlock()
+}
+
+// makeRoom returns a chunk that has room, with the entries of the tail's last if that is to have more, and the chunks before it.
+func (s *indexState) makeRoom() (before []*chunk, c *chunk) {
+	if len(s.tail) == 0 && s.onDisk == 0 {
+		return nil, newChunk(firstEntries, nil)
+	}
+	if last := len(s.tail) - 1; last >= 0 && len(s.tail[last].e) < chunkEntries {
+		return s.tail[:last], newChunk(chunkGrowth*len(s.tail[last].e), s.tail[last].e)
+	}
+	return s.tail, newChunk(chunkEntries, nil)
 }
 
 // floor returns the last entry whose key is at most key. ok is false when there is none.
@@ -204,7 +241,7 @@ func (x *index) persist(f vfs.File, all bool) error {
 	if len(chunks) == 0 {
 		return nil
 	}
-	buf := make([]byte, 0, len(chunks)*chunkEntries*x.layout.size)
+	buf := make([]byte, 0, s.pending()*x.layout.size)
 	keys := make([]int64, 0, len(chunks))
 	var last entry
 	n := 0
@@ -241,10 +278,8 @@ func (x *index) persist(f vfs.File, all bool) error {
 func (x *index) replace(entries []entry) {
 	s := &indexState{}
 	for len(entries) > 0 {
-		c := new(chunk)
-		n := copy(c.e[:], entries)
-		c.n.Store(int32(n))
-		s.tail = append(s.tail, c)
+		n := min(chunkEntries, len(entries))
+		s.tail = append(s.tail, chunkOf(entries[:n]))
 		entries = entries[n:]
 	}
 	x.mu.Lock()
@@ -264,9 +299,7 @@ func (x *index) load(entries []entry) {
 		s.last = entries[n-1]
 	}
 	if rest := entries[n:]; len(rest) > 0 {
-		c := new(chunk)
-		c.n.Store(int32(copy(c.e[:], rest)))
-		s.tail = []*chunk{c}
+		s.tail = []*chunk{chunkOf(rest)}
 	}
 	x.mu.Lock()
 	x.state.Store(s)
