@@ -121,6 +121,7 @@ func (s *session) trySendfile(conns int) (err error) {
 	}
 	address := strings.TrimSpace(string(line[:n]))
 	s.sync()
+	defer s.hold()()
 	process, err := procfs.NewProc(cmd.Process.Pid)
 	if err != nil {
 		return err

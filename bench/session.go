@@ -380,6 +380,7 @@ func (s *session) tryCreateTopic(name string, partitions int, settings map[strin
 // limits measures the machine, one round of kbench limits for each of ours.
 func (s *session) limits() {
 	size := min(s.size, 1<<30)
+	defer s.hold()()
 	values, err := s.kbenchAt(nil, "limits", "-rounds", "1", "-dir", s.work, "-bytes", strconv.FormatInt(size, 10))
 	if err != nil {
 		values = failure("limits", err)

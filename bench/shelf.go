@@ -17,7 +17,8 @@ import (
 // A shelf keeps what brokers have written for as long as it may be in the page cache. To delete it at once would free that memory,
 // and a virtual machine that gives free memory back to its host pays for each page that the next broker writes to: several times what
 // the writing costs, and more for whoever comes second. So memory is full from the first measurement on, as it is on a machine
-// that has run for a while, and a new page is one that was taken from an old file.
+// that has run for a while, and a new page is one that was taken from an old file. What is free all the same when something is measured, such as
+// what a broker had that was stopped, is for hold.
 //
 // The zero value keeps nothing.
 type shelf struct {
@@ -123,7 +124,7 @@ func (s *shelf) drop() error {
 // hold takes all memory that is free, and keeps it until the caller releases it, so that a page which is new to a broker is one that the kernel
 // takes from an old file. Free memory that nothing has used for seconds is the host's again, however little it is: at a low rate a
 // broker would be given nothing else, and its figures would tell what the host takes to find a page (0.35 to 2.7 s/GB, several times
-// as much in one minute as in the next).
+// as much in one minute as in the next). In a container that may have less than the machine, the kernel would kill who asks for all of it.
 func hold() (release func(), err error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -22,7 +22,7 @@ func Render(rs Results, notes string) Document {
 		"     By hand: performance/notes.md. -->\n\n# Performance\n\n" +
 		"ottla beside Apache Kafka 4.4.0, measured by a neutral load generator (kbench) that encodes its requests beforehand and never looks\n" +
 		"into a record. A round starts each broker on a fresh directory, warms it until a JVM has compiled its code, measures, stops it, and goes on to\n" +
-		"the other; one broker is alive at a time. While one measures, all memory that is free is taken away, and what it writes replaces old files in the page cache, so that no\n" +
+		"the other; one broker is alive at a time. While something is measured, all memory that is free is taken away, and what is written replaces old files in the page cache, so that no\n" +
 		"figure tells what a virtual machine's host takes to find memory. Both have their default settings, Apache with a heap of 1 GB and G1. A figure is the\n" +
 		"median of its rounds, with the lowest and the highest in parentheses; a ratio is ottla's median through Apache's.\n\n" +
 		"CPU is user and system time of the broker's process, memory its resident set. A GB is 10⁹ bytes of record batches as they are on the wire.\n\n")

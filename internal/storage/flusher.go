@@ -16,8 +16,8 @@ const (
 	minFlushWait = 10 * time.Millisecond
 	maxFlushWait = time.Second
 	// flushStep is how far apart at least it begins with some of the logs that it found due, and minFlushes and maxFlushes are how many at least,
-	// and at most. To be woken for a step costs as much as some flushes; on the other hand the kernel works at each with the priority of a
-	// request, and holds one up for some 50 µs: twice the step is no better for the CPU, and worse for the p99 of appends.
+	// and at most. To be woken for a step costs CPU; on the other hand the kernel works at each flush with the priority of a request, and holds
+	// one up for some 50 µs, so that of many at once the p99 of appends suffers.
 	flushStep              = 2 * time.Millisecond
 	minFlushes, maxFlushes = 8, 128
 )

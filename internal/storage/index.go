@@ -84,6 +84,7 @@ type chunk struct {
 	e []entry
 }
 
+// newChunk returns a chunk with so much room, of which the entries take some.
 func newChunk(room int, entries []entry) *chunk {
 	c := &chunk{e: make([]entry, room)}
 	c.n.Store(int32(copy(c.e, entries)))
